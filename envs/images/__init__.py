@@ -1,0 +1,107 @@
+"""Where images come from: a source describes a data set, ``load`` turns a split of it into tensors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.random import RowRandom
+
+Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """One split of a data set, held as tensors on one device.
+
+    Attributes:
+        images: (N, C, H, W), uint8 in [0, 255] or float32 in [0, 1].
+        labels: (N,) int64, each in 0 .. len(classes) - 1.
+        classes: the name of every class.
+        augmentation: called as ``augmentation(images, random)`` on each batch drawn, or None.
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or len(self.images) == 0:
+            raise InputError(f"Images must be (N, C, H, W) with N of at least 1, got shape {tuple(self.images.shape)}.")
+        if self.labels.shape != (len(self.images),):
+            raise InputError(f"There are {len(self.images)} images, but labels of shape {tuple(self.labels.shape)}.")
+        lowest, highest = int(self.labels.min()), int(self.labels.max())
+        if lowest < 0 or highest >= len(self.classes):
+            raise InputError(
+                f"Labels must lie in 0 .. {len(self.classes) - 1} for {len(self.classes)} classes, "
+                f"but they reach from {lowest} to {highest}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def draw(self, index: Tensor, random: RowRandom) -> Tensor:
+        """The images of the given numbers, augmented if the set says so: (B, C, H, W) float32 in [0, 1].
+
+        Args:
+            index: (B,) int64.
+            random: B rows, from which the augmentation draws.
+        """
+        images = self.images[index]
+        if images.dtype == torch.uint8:
+            images = images.float() / 255
+        return self.augmentation(images, random) if self.augmentation else images
+
+
+class ImageSource(Protocol):
+    """Describes a data set; building one touches neither disk nor network."""
+
+    def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
+        """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""
+        ...
+
+
+def resolve_source(images: str | ImageSource) -> ImageSource:
+    """The source itself, or for a name such as ``"glyphs"`` the ``Source`` of ``envs.images.glyphs``."""
+    if not isinstance(images, str):
+        return images
+    try:
+        module = importlib.import_module(f"envs.images.{images}")
+        source: ImageSource = module.Source()
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"images={images!r} names no image source: there is no Source in envs.images.{images}."
+        ) from error
+    return source
+
+
+def check_split(split: str) -> None:
+    """Refuses anything but the three splits."""
+    if split not in get_args(Split):
+        raise InputError(f"split must be one of {', '.join(get_args(Split))}, got {split!r}.")
+
+
+def hold_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Parts a data set in two, class by class, the same way at every call.
+
+    Args:
+        labels: (N,) int64.
+        share: of every class to hold out, in (0, 1); at least one image of a class that has two.
+        seed: of the permutation.
+
+    Returns:
+        The kept and the held-out numbers, each ascending, int64.
+    """
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        members = order[labels.cpu()[order] == label]
+        held_out[members[: max(round(share * len(members)), min(1, len(members) - 1))]] = True
+    return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()

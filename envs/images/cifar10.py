@@ -1,0 +1,40 @@
+"""CIFAR-10: 32 x 32 colour pictures of animals and vehicles (Krizhevsky 2009)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.datasets import CIFAR10
+
+from envs.images.torchvision_sets import TorchvisionSource, reading
+
+
+@dataclass(frozen=True)
+class Source(TorchvisionSource):
+    """45,000 pictures to train on, 5,000 to validate and 10,000 to test: (N, 3, 32, 32)."""
+
+    dataset: ClassVar[Any] = CIFAR10
+    classes: ClassVar[tuple[str, ...]] = (
+        *("airplane", "automobile", "bird", "cat", "deer"),
+        *("dog", "frog", "horse", "ship", "truck"),
+    )
+
+    def files(self, train: bool) -> Mapping[str, str | None]:
+        """The batches of both parts and the names of the classes, which come in one archive."""
+        meta = CIFAR10.meta["filename"], CIFAR10.meta["md5"]
+        return {f"{CIFAR10.base_folder}/{name}": md5 for name, md5 in [*CIFAR10.train_list, *CIFAR10.test_list, meta]}
+
+    def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
+        """(N, 3, 32, 32) uint8 and (N,) int64."""
+        with reading(root / CIFAR10.base_folder), warnings.catch_warnings():
+            # numpy 2.4.0 to 2.4.4 deplores how these old pickles spell a dtype.
+            warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
+            data = self.open(root, train)
+        return torch.from_numpy(data.data).permute(0, 3, 1, 2), torch.tensor(data.targets)

@@ -1,0 +1,239 @@
+"""Pictures in a folder, one subfolder a class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import ExifTags, Image, ImageOps
+from torch import Tensor
+from tqdm import tqdm
+
+from envs.errors import InputError
+from envs.images import ImageSet, Split, check_split, hold_out
+from envs.random import RowRandom
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Pictures of any size, grey or in colour, in a folder that has one subfolder for every class.
+
+    The class folders stand in ``root`` itself, or in ``root/train`` and ``root/test``, and if there is one in
+    ``root/validation`` or ``root/val``. What has no folder is held out, class by class and the same way at every
+    call, from the pictures of ``root`` or ``root/train``. Hidden files and files with no picture's suffix are ignored.
+
+    Attributes:
+        root: the folder.
+        size: the height and width to bring every picture to, or one number for both: it is scaled to fit, keeping
+            its aspect ratio, and centred on black. None keeps every pixel and centres the picture on black, as high
+            and as wide as the highest and the widest picture of all splits.
+        channels: 1 for grey, 3 for colour, or None: grey if the pictures of all splits are stored as grey.
+        validation_share: of every class, held out for validation; in (0, 1).
+        test_share: of every class, held out for the test; in (0, 1).
+        augmentation: changes the batches of the training split; see :class:`ImageSet`.
+    """
+
+    root: str
+    size: int | tuple[int, int] | None = None
+    channels: int | None = None
+    validation_share: float = 0.1
+    test_share: float = 0.1
+    augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.root:
+            raise InputError(f"images.root must name the folder of the pictures, got {self.root!r}.")
+        if self.size is not None:
+            size = (self.size, self.size) if isinstance(self.size, int) else tuple(self.size)
+            if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
+                raise InputError(f"images.size must be a height and a width of at least 1, got {self.size}.")
+            object.__setattr__(self, "size", size)  # a list from a configuration would not hash
+        if self.channels not in (None, 1, 3):
+            raise InputError(f"images.channels must be 1, 3 or null, got {self.channels}.")
+        check_shares(self.validation_share, self.test_share)
+
+    def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
+        """One split as (N, C, H, W) uint8 on the device, every split of the same C, H and W.
+
+        Raises:
+            InputError: the folder is not laid out as above, or a picture cannot be read.
+        """
+        check_split(split)
+        classes, parts = _find(Path(self.root).expanduser())
+        height, width, channels = self._shape([path for part in parts.values() for path, _ in part])
+        chosen = parts.get(split, [])
+        if split not in parts or split == "train":
+            shares: dict[Split, float] = {"test": self.test_share, "validation": self.validation_share}
+            labels = torch.tensor([label for _, label in parts["train"]])
+            numbers = choose(split, labels, {name: share for name, share in shares.items() if name not in parts})
+            chosen = [parts["train"][number] for number in numbers.tolist()]
+        try:
+            images = torch.zeros(len(chosen), channels, height, width, dtype=torch.uint8)
+        except RuntimeError as error:
+            raise InputError(
+                f"The {len(chosen)} pictures of images.root={self.root} do not fit into memory, each on {height} x "
+                f"{width} pixels: give a smaller images.size."
+            ) from error
+        read = partial(_read, channels=channels, size=self.size)
+        for image, pixels in zip(images, _each(read, [path for path, _ in chosen]), strict=True):
+            top, left = (height - pixels.shape[1]) // 2, (width - pixels.shape[2]) // 2
+            image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
+        labels = torch.tensor([label for _, label in chosen])
+        augmentation = self.augmentation if split == "train" else None
+        return ImageSet(images.to(device), labels.to(device), classes, augmentation)
+
+    def _shape(self, paths: Sequence[Path]) -> tuple[int, int, int]:
+        """Height, width and channels of every image, from the options or else from all pictures."""
+        if isinstance(self.size, tuple) and self.channels:
+            return *self.size, self.channels
+        sizes, grey = zip(*_each(_header, paths), strict=True)
+        height, width = self.size if isinstance(self.size, tuple) else map(max, zip(*sizes, strict=True))
+        return height, width, self.channels or (1 if all(grey) else 3)
+
+
+def choose(split: Split, labels: Tensor, shares: Mapping[Split, float]) -> Tensor:
+    """Which images a split has when others are held out of the same data, class by class.
+
+    Args:
+        split: whose images are asked for; one that has no share is what the others leave.
+        labels: (N,) int64, of all images.
+        shares: the share of all images that each split takes.
+
+    Returns:
+        Ascending numbers, int64.
+    """
+    left, left_share = torch.arange(len(labels)), 1.0
+    chosen = None
+    for name, share in shares.items():
+        kept, held_out = hold_out(labels[left], share / left_share)
+        if name == split:
+            chosen = left[held_out]
+        left, left_share = left[kept], left_share - share
+    chosen = left if chosen is None else chosen
+    if len(chosen) == 0:
+        raise InputError(
+            f"The {split} split would be empty: {len(labels)} images are too few to part by "
+            f"{' and '.join(f'images.{name}_share={share}' for name, share in shares.items())}."
+        )
+    return chosen
+
+
+def check_shares(validation_share: float, test_share: float) -> None:
+    """Refuses shares outside (0, 1), or that leave nothing to train on."""
+    for name, share in [("validation_share", validation_share), ("test_share", test_share)]:
+        if not 0 < share < 1:
+            raise InputError(f"images.{name} must lie between 0 and 1, got {share}.")
+    if validation_share + test_share >= 1:
+        raise InputError(
+            f"images.validation_share ({validation_share}) and images.test_share ({test_share}) must leave something "
+            "to train on: their sum must be below 1."
+        )
+
+
+def _find(root: Path) -> tuple[tuple[str, ...], dict[Split, list[tuple[Path, int]]]]:
+    """The classes, and for every split that has a folder of its own its pictures with their labels.
+
+    All pictures are in the split "train" where nothing but class folders is found.
+    """
+    if not root.is_dir():
+        raise InputError(f"images.root={root} is not a folder: name one that has a subfolder for every class.")
+    names = set(_folders(root))
+    folders: dict[Split, Path] = {"train": root}
+    # A lone "train" among other names is a class of pictures of trains.
+    if {"train", "test"} <= names or (names and names <= {"train", "test", "validation", "val"}):
+        if not {"train", "test"} <= names or {"validation", "val"} <= names:
+            raise InputError(
+                f"images.root={root} has the folders {', '.join(sorted(names))}: there must be both train and test, "
+                "and at most one of validation and val."
+            )
+        folders = {"train": root / "train", "test": root / "test"}
+        for name in names & {"validation", "val"}:
+            folders["validation"] = root / name
+    classes = _folders(folders["train"])
+    if not classes:
+        raise InputError(f"images.root={root} has no class folder in {folders['train']}: make one for every class.")
+    parts: dict[Split, list[tuple[Path, int]]] = {}
+    for split, folder in folders.items():
+        if odd := set(classes) ^ set(_folders(folder)):
+            raise InputError(
+                f"images.root={root} must have the same classes in {folders['train'].name} and {folder.name}, "
+                f"but only one of them has {', '.join(sorted(odd))}."
+            )
+        parts[split] = [(path, label) for label, name in enumerate(classes) for path in _pictures(root, folder / name)]
+    return tuple(classes), parts
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*") if path.is_dir() and not path.name.startswith("."))
+
+
+def _pictures(root: Path, folder: Path) -> list[Path]:
+    """The pictures of a class, also in folders below it."""
+    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN}
+    pictures = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in suffixes
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )
+    if not pictures:
+        raise InputError(f"images.root={root} has a class folder without pictures: fill or remove {folder}.")
+    return pictures
+
+
+def _each(function: Callable[[Path], Result], paths: Sequence[Path]) -> Iterable[Result]:
+    """Calls a function on every picture, several at a time, and names the one that it fails on."""
+
+    def named(path: Path) -> Result:
+        try:
+            return function(path)
+        except Exception as error:  # damaged bytes make Pillow raise anything at all
+            raise InputError(f"{path} cannot be read as a picture ({error}): mend or remove it.") from error
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        # Nothing is drawn within the first second, nor where nobody watches.
+        yield from tqdm(pool.map(named, paths), "Reading pictures", len(paths), leave=False, delay=1, disable=None)
+
+
+def _header(path: Path) -> tuple[tuple[int, int], bool]:
+    """The (height, width) of a picture, upright, and whether it is grey."""
+    with Image.open(path) as image:
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+        width, height = (ImageOps.exif_transpose(image) if turned else image).size
+        return (height, width), image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
+
+
+def _read(path: Path, channels: int, size: tuple[int, int] | None) -> Tensor:
+    """A picture, upright, on black, and scaled to fit if there is a size: (C, h, w) uint8."""
+    with Image.open(path) as opened:
+        image = _to_8_bit(ImageOps.exif_transpose(opened))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "black"), image)
+    image = image.convert("L" if channels == 1 else "RGB")
+    if size is not None:
+        scale = min(size[0] / image.height, size[1] / image.width)
+        fitting = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+        image = image.resize(fitting, Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(image)).view(image.height, image.width, channels).permute(2, 0, 1)
+
+
+def _to_8_bit(image: Image.Image) -> Image.Image:
+    """Scales grey of 16 bits, or floats in [0, 1], which Pillow would clip at 255."""
+    if not image.mode.startswith(("I", "F")):
+        return image
+    values = np.asarray(image, np.float64)
+    highest = 1 if image.mode == "F" else 65535  # Pillow opens some 16-bit files as 32-bit integers
+    if not (values.min() >= 0 and values.max() <= highest):
+        raise ValueError(f"its values reach from {values.min():g} to {values.max():g}, outside 0 .. {highest}")
+    return Image.fromarray((values * (255 / highest)).round().astype(np.uint8))

@@ -1,0 +1,51 @@
+"""MNIST: 28 x 28 grey handwritten digits (LeCun, Bottou, Bengio and Haffner 1998)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torchvision.datasets import MNIST
+from torchvision.datasets.mnist import read_image_file, read_label_file
+
+from envs.errors import InputError
+from envs.images.torchvision_sets import TorchvisionSource, reading
+
+
+@dataclass(frozen=True)
+class Source(TorchvisionSource):
+    """About 55,000 digits to train on, 5,000 to validate and 10,000 to test: (N, 1, 28, 28)."""
+
+    validation_share: float = 1 / 12
+
+    dataset: ClassVar[Any] = MNIST
+    classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
+    # Torchvision checks what it downloads, never what it unpacked: a flipped byte would train unseen.
+    md5: ClassVar[Mapping[str, str | None]] = {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    }
+
+    def files(self, train: bool) -> Mapping[str, str | None]:
+        """The four files, unpacked."""
+        return {f"{self.dataset.__name__}/raw/{name}": md5 for name, md5 in self.md5.items()}
+
+    def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
+        """(N, 1, 28, 28) uint8 and (N,) int64."""
+        stem = root / self.dataset.__name__ / "raw" / ("train" if train else "t10k")
+        image_file, label_file = Path(f"{stem}-images-idx3-ubyte"), Path(f"{stem}-labels-idx1-ubyte")
+        with reading(image_file):
+            images = read_image_file(str(image_file))
+        with reading(label_file):
+            labels = read_label_file(str(label_file))
+        if len(images) != len(labels):
+            raise InputError(
+                f"{image_file} holds {len(images)} images, but {label_file.name} beside it {len(labels)} labels: "
+                "delete both to have them downloaded again."
+            )
+        return images[:, None], labels

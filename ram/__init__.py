@@ -1,0 +1,1 @@
+"""Recurrent visual attention: agents that choose where to look, and what trains them."""

@@ -1,0 +1,106 @@
+"""Baselines: what the return is compared with, so that the gradient varies less."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from envs.errors import InputError
+from ram.reinforce import Rollout
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a baseline expects.
+
+    Attributes:
+        value: (T, B), the expected return; without gradient.
+        loss: a scalar that trains the baseline.
+    """
+
+    value: Tensor
+    loss: Tensor
+
+
+class Baseline(nn.Module):
+    """Estimates the return of every step of a rollout from what is known before its choice.
+
+    Args:
+        feature_size: width D of ``rollout.features``.
+        rollouts_per_image: how many adjacent rows see one image.
+    """
+
+    def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
+        super().__init__()
+
+    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+        """Estimates ``returns`` (T, B)."""
+        raise TypeError(f"{type(self).__name__} does not say how it estimates.")
+
+
+class NoBaseline(Baseline):
+    """Zero: plain REINFORCE."""
+
+    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+        return Estimate(torch.zeros_like(returns), returns.new_zeros(()))
+
+
+class MovingAverage(Baseline):
+    """The mean return of earlier batches, exponentially forgotten (Williams 1992, section 4, reinforcement comparison).
+
+    The present batch enters only after it has been judged: an average that held a choice's own return would bias the
+    gradient.
+
+    Args:
+        decay: share of the old average that stays, in [0, 1).
+    """
+
+    mean: Tensor
+    weight: Tensor
+
+    def __init__(self, feature_size: int, rollouts_per_image: int, decay: float = 0.95) -> None:
+        super().__init__(feature_size, rollouts_per_image)
+        if not 0 <= decay < 1:
+            raise InputError(f"baseline.decay must be in [0, 1), got {decay}.")
+        self.decay = decay
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("weight", torch.zeros(()))  # how much of the mean is not yet zero's, as in Adam
+
+    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+        value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
+        if self.training:
+            self.mean = self.decay * self.mean + (1 - self.decay) * returns.mean()
+            self.weight = self.decay * self.weight + (1 - self.decay)
+        return Estimate(value, returns.new_zeros(()))
+
+
+class Learned(Baseline):
+    """b_t(h_t), linear in the features and trained by squared error (Mnih et al. 2014, section 3.1).
+
+    It reads the features without sending a gradient back.
+    """
+
+    def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
+        super().__init__(feature_size, rollouts_per_image)
+        self.head = nn.Linear(feature_size, 1)
+
+    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+        value = self.head(rollout.features.detach()).squeeze(-1)
+        return Estimate(value.detach(), (value - returns).square().mean())
+
+
+class LeaveOneOut(Baseline):
+    """The mean return of the image's other rollouts (Kool et al. 2019; Mnih and Rezende 2016)."""
+
+    def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
+        super().__init__(feature_size, rollouts_per_image)
+        if rollouts_per_image < 2:
+            raise InputError("baseline=leave_one_out compares rollouts: set task.rollouts_per_image to at least 2.")
+        self.rollouts = rollouts_per_image
+
+    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+        by_image = returns.view(len(returns), -1, self.rollouts)
+        others = (by_image.sum(-1, keepdim=True) - by_image) / (self.rollouts - 1)
+        return Estimate(others.view_as(returns), returns.new_zeros(()))

@@ -1,0 +1,172 @@
+"""Configurations: where they lie, what they may say, and the objects they stand for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from envs.errors import InputError
+
+_OURS = ("torch", "ram", "envs")
+_INSTANTIATION = ("_target_", "_partial_")
+
+
+def config_folder() -> Path:
+    """The folder of Hydra's groups: ``ram/conf`` of an installed wheel, else ``conf`` of the checkout."""
+    package = Path(__file__).parent
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise InputError(f"The configuration is missing beside {package}: install the package again.")
+
+
+def check(config: DictConfig) -> None:
+    """Refuses what no constructor would understand, before anything is built.
+
+    Every ``_target_`` must lie in torch, ram, envs or a module of the current folder; every option must be a parameter
+    of its target and of its type; numbers must be finite; and the root may hold only what the shipped one does.
+
+    Raises:
+        InputError: naming the option.
+    """
+    try:
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        name = f"{error.full_key}: " if error.full_key else ""
+        raise InputError(f"{name}{reason}.") from error
+    assert isinstance(plain, dict)
+    known = OmegaConf.load(config_folder() / "config.yaml")
+    assert isinstance(known, DictConfig)
+    groups = [next(iter(entry)) for entry in known.defaults if isinstance(entry, DictConfig)]
+    allowed = {str(name).removeprefix("override ").strip("/") for name in [*groups, *known]} - {"defaults", "experiment"}
+    for name in plain.keys() - allowed:
+        raise InputError(f"{name} is no option of the configuration; it has {', '.join(sorted(allowed - {'hydra'}))}.")
+    for name, value in _leaves(plain):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{name} must be a finite number, got {value}.")
+    # Groups first: there an option has the name that the user typed; the task refers to them.
+    for group in sorted(plain, key=lambda name: name == "task"):
+        _check_node(str(group), plain[group])
+
+
+def build(node: DictConfig, **arguments: Any) -> Any:
+    """The object that a node with a ``_target_`` stands for. Its parts are built first.
+
+    Raises:
+        InputError: what a constructor says about its arguments, or the target that cannot be imported.
+    """
+    try:
+        return instantiate(node, _convert_="all", **arguments)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        raise InputError(f"{error.args[0].splitlines()[0]} ({error.__cause__ or node.get('_target_')}).") from error
+
+
+def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _leaves(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(node, list):
+        for position, value in enumerate(node):
+            yield from _leaves(value, f"{name}[{position}]")
+    else:
+        yield name, node
+
+
+def _check_node(name: str, node: Any) -> None:
+    if isinstance(node, list):
+        for position, entry in enumerate(node):
+            _check_node(f"{name}[{position}]", entry)
+    if not isinstance(node, dict):
+        return
+    if "_target_" in node:
+        target = _locate(name, node["_target_"])
+        parameters = inspect.signature(target).parameters
+        open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        hints = _hints(target)
+        for option, value in node.items():
+            if option in _INSTANTIATION or (open_ended and option not in parameters):
+                continue
+            if option not in parameters:
+                offered = [each for each in parameters if each in node] or list(parameters)
+                raise InputError(
+                    f"{name}.{option} is no option of {node['_target_']}; it has {', '.join(sorted(offered))}."
+                )
+            if option in hints and not _fits(value, hints[option]):
+                raise InputError(f"{name}.{option} must be {_spell(hints[option])}, got {value!r}.")
+    for option, value in node.items():
+        _check_node(f"{name}.{option}", value)
+
+
+def _locate(name: str, target: Any) -> Callable[..., Any]:
+    module_name, _, attribute = str(target).rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+        found: Callable[..., Any] = getattr(module, attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name}._target_: {target} cannot be imported ({error}).") from error
+    file = getattr(module, "__file__", None)
+    own = file is not None and Path.cwd() in Path(file).resolve().parents and ".venv" not in Path(file).parts
+    if module_name.split(".")[0] not in _OURS and not own:
+        raise InputError(f"{name}._target_: {target} lies outside torch, ram, envs and the current folder.")
+    if not callable(found):
+        raise InputError(f"{name}._target_: {target} is no class or function.")
+    return found
+
+
+def _hints(target: Callable[..., Any]) -> dict[str, Any]:
+    called = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+    try:
+        return typing.get_type_hints(called)
+    except (NameError, TypeError):  # torch's own annotations do not always resolve
+        return {}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value may stand for a type; what is not plain is left to the constructor."""
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, each) for each in typing.get_args(hint))
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if hint is type(None):
+        return value is None
+    if hint in (bool, str):
+        return isinstance(value, hint)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if origin is tuple:
+        return isinstance(value, list)
+    return not isinstance(value, bool | int | float | str)
+
+
+def _spell(hint: Any) -> str:
+    names = {type(None): "null", int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_spell(each) for each in typing.get_args(hint))
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(hint)))
+    if origin is tuple:
+        return "a list"
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def flatten(config: DictConfig) -> dict[str, Any]:
+    """Every option by its dotted name."""
+    return dict(_leaves(OmegaConf.to_container(config, resolve=True)))

@@ -1,0 +1,103 @@
+"""One folder a run: its configuration, checkpoints and records; and how commands speak of mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from envs.errors import InputError
+from ram.training.trainer import TrainingStopped
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps what it writes.
+
+    Attributes:
+        path: of the folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        """Makes a new folder. Raises :class:`InputError` if it already holds anything."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"The run folder {path} cannot be made: {error.strerror}.") from error
+        if any(path.iterdir()):
+            raise InputError(f"The run folder {path} is already in use: name a new one, or resume={path}.")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The folder of an earlier run. Raises :class:`InputError` if it is none."""
+        run = cls(path)
+        if not run._config.is_file():
+            raise InputError(f"{path} is not the folder of a run: it has no .hydra/config.yaml.")
+        return run
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of all checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint to go on from."""
+        return self.checkpoints / "last.pt"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint that did best on the validation split."""
+        return self.checkpoints / "best.pt"
+
+    @property
+    def _config(self) -> Path:
+        return self.path / ".hydra" / "config.yaml"
+
+    def read_config(self) -> DictConfig:
+        """The configuration the run was started with."""
+        try:
+            config = OmegaConf.load(self._config)
+        except Exception as error:  # YAML's own errors are many
+            raise InputError(f"{self._config} cannot be read: restore it.") from error
+        if not isinstance(config, DictConfig):
+            raise InputError(f"{self._config} holds no configuration: restore it.")
+        return config
+
+    def write_config(self, config: DictConfig, overrides: list[str]) -> None:
+        """Records the configuration and what the user typed."""
+        self._config.parent.mkdir()
+        OmegaConf.save(config, self._config)
+        OmegaConf.save(OmegaConf.create(overrides), self._config.with_name("overrides.yaml"))
+
+    @property
+    def commit(self) -> str:
+        """The commit of the code if it runs from a checkout, else its version."""
+        git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        try:
+            return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            pass
+        try:
+            return version("recurrent-attention")
+        except PackageNotFoundError:
+            return "unknown"
+
+
+@contextmanager
+def told_in_a_sentence() -> Iterator[None]:
+    """Within, a user's mistake ends the program with its sentence and status 1; a defect keeps its traceback."""
+    try:
+        yield
+    except (InputError, TrainingStopped) as error:
+        sys.exit(f"Error: {error}")

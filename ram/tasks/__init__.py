@@ -1,0 +1,66 @@
+"""What can be trained: a task is a module whose ``forward(step)`` is one whole training step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a training step yields.
+
+    Attributes:
+        loss: a scalar to descend, with gradient.
+        metrics: computes what to log of this step, by name; the terms of the loss are named ``loss/...``. It is called
+            only on steps that are logged.
+    """
+
+    loss: Tensor
+    metrics: Callable[[], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Animation:
+    """Frames (H, W, 3) uint8 to be shown one after another."""
+
+    frames: tuple[np.ndarray, ...]
+    frames_per_second: float = 2.0
+
+
+class Task(nn.Module, ABC):
+    """All that the trainer knows of what it trains. The batch and all noise are functions of (seed, step).
+
+    Attributes:
+        steps_per_epoch: training steps that see every example once.
+        examples_per_step: distinct examples a step.
+        unit: what an example is called, in the plural.
+        monitor: the metric of ``evaluate("validation")`` that chooses the best checkpoint.
+        maximize: whether more of it is better.
+    """
+
+    steps_per_epoch: int
+    examples_per_step: int
+    unit: str
+    monitor: str
+    maximize: bool
+
+    @abstractmethod
+    def forward(self, step: int) -> StepResult:
+        """Computes the loss of training step ``step``, from 0."""
+
+    @abstractmethod
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Measures the "validation" or "test" split."""
+
+    def diagnostics(self, step: int) -> Mapping[str, float]:
+        """Measures what is too costly for every step, on a small fixed batch, leaving no trace."""
+        return {}
+
+    def pictures(self, split: str) -> Mapping[str, np.ndarray | Animation]:
+        """Draws what people would rather look at, by file name: (H, W, 3) uint8 images and animations."""
+        return {}

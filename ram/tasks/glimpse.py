@@ -1,0 +1,343 @@
+"""Classify images through glimpses: REINFORCE teaches where to look, cross-entropy what was seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gymnasium.vector import AutoresetMode
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from envs import GlimpseVectorEnv
+from envs.errors import InputError
+from envs.images import Split
+from envs.random import RowRandom
+from envs.rendering import grid, location_heatmap
+from ram.agent import RecurrentAttention
+from ram.baselines import Baseline
+from ram.networks import RandomLocation
+from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
+from ram.tasks import Animation, StepResult, Task
+
+_TRAJECTORIES = 10  # of the Monte Carlo protocol
+_EVALUATION_ROWS = 1000
+_DIAGNOSTIC_IMAGES = 64
+_PICTURED = 32
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of the terms beside the policy's loss.
+
+    Attributes:
+        answer: of the cross-entropy.
+        baseline: of the baseline's own loss.
+        entropy: of the policy's entropy, which is rewarded.
+    """
+
+    answer: float = 1.0
+    baseline: float = 1.0
+    entropy: float = 0.0
+
+
+def collect(
+    agent: RecurrentAttention,
+    env: GlimpseVectorEnv,
+    noise: Tensor | None,
+    options: Mapping[str, Any],
+    location: nn.Module | None = None,
+) -> Rollout:
+    """Plays one episode in every row.
+
+    Args:
+        agent: who looks and answers.
+        env: whose rows all start now.
+        noise: (T, B, 2), standard normal, with which locations are sampled; None looks at the mean.
+        options: of ``env.reset``.
+        location: chooses in place of the agent's location network.
+    """
+    location = location or agent.location
+    observation, info = env.reset(options=options)
+    state = agent.initial_state(env.num_envs)
+    final = env.num_glimpses - 1
+    features, locations, samples, rewards = [], [], [], []
+    for step in range(env.num_glimpses):
+        hidden, state = agent.step(observation, state)
+        with torch.no_grad():  # what is chosen; the choices are scored below, all steps at once
+            policy = location(hidden)
+            sample = policy.mean if noise is None else policy.sample(noise[step])
+            answer = agent.action(hidden).argmax(-1) if step == final else torch.zeros_like(info["label"])
+        features.append(hidden)
+        locations.append(observation["location"])
+        samples.append(sample)
+        observation, reward, _, _, _ = env.step({"location": sample.clamp(-1, 1), "answer": answer})
+        rewards.append(reward)
+
+    known, sampled = torch.stack(features), torch.stack(samples)
+    mask = torch.ones(known.shape[:2], dtype=torch.bool, device=known.device)
+    mask[final] = False  # nobody looks where the last action points
+    label = info["label"].expand(mask.shape).masked_fill(mask, -100)
+    return Rollout(
+        features=known,
+        log_prob=location(known).log_prob(sampled),
+        mask=mask,
+        reward=torch.stack(rewards),
+        logits=agent.action(known),
+        label=label,
+        group=torch.arange(env.num_envs, device=known.device) // env.rollouts_per_image,
+        location=torch.stack(locations),
+        sample=sampled,
+    )
+
+
+class GlimpseTask(Task):
+    """Trains a :class:`RecurrentAttention` agent in a :class:`GlimpseVectorEnv`.
+
+    Args:
+        env: builds the environment; given ``num_envs``, ``split``, ``rollouts_per_image``, ``output``, ``device`` and
+            ``autoreset_mode``.
+        agent: builds the agent; given ``patch_shape`` and ``num_classes``.
+        baseline: builds the baseline; given ``feature_size`` and ``rollouts_per_image``.
+        batch_size: distinct images a step.
+        rollouts_per_image: episodes an image and step.
+        gamma: discount of later rewards, in [0, 1].
+        weights: of the loss terms.
+        compile: whether torch.compile fuses the agent's step.
+        seed: of weights, batches, first locations and policy noise.
+        device: where all is held.
+    """
+
+    unit = "images"
+    monitor = "error"
+    maximize = False
+
+    def __init__(
+        self,
+        env: Callable[..., GlimpseVectorEnv],
+        agent: Callable[..., RecurrentAttention],
+        baseline: Callable[..., Baseline],
+        batch_size: int = 128,
+        rollouts_per_image: int = 1,
+        gamma: float = 1.0,
+        weights: Weights | None = None,
+        compile: bool = False,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__()
+        for name, value in [("batch_size", batch_size), ("rollouts_per_image", rollouts_per_image)]:
+            if value < 1:
+                raise InputError(f"task.{name} must be at least 1, got {value}.")
+        if not 0 <= gamma <= 1:
+            raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
+        self.gamma, self.weights = gamma, weights or Weights()
+        self.seed, self.device = seed, torch.device(device)
+        self._env = lambda split, num_envs, rollouts=1, **options: env(
+            num_envs=num_envs,
+            split=split,
+            rollouts_per_image=rollouts,
+            output="torch",
+            device=device,
+            autoreset_mode=AutoresetMode.DISABLED,
+            **options,
+        )
+        self.env = self._env("train", batch_size * rollouts_per_image, rollouts_per_image)
+        self.env.reset(seed=self._row_seed)
+        self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
+        self._epoch = -1
+        images = len(self.env.image_set)
+        if images < batch_size:
+            raise InputError(f"task.batch_size ({batch_size}) is larger than the training split ({images} images).")
+        self.steps_per_epoch, self.examples_per_step = images // batch_size, batch_size
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            space = self.env.single_observation_space["patches"]
+            self.agent = agent(patch_shape=space.shape, num_classes=len(self.env.classes))
+            self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
+        self.to(self.device)
+        if compile:
+            self.agent.step = torch.compile(self.agent.step)  # type: ignore[method-assign]
+
+    def forward(self, step: int) -> StepResult:
+        self.agent.location.anneal(step / self.steps_per_epoch)
+        rollout = collect(self.agent, self.env, self._noise(step), {"index": self._batch(step), "episode": step})
+        returns = discounted_returns(rollout.reward, self.gamma)
+        estimate = self.baseline(rollout, returns)
+        advantage = (returns - estimate.value).detach()
+
+        policy = policy_gradient_loss(rollout.log_prob, advantage, rollout.mask)
+        answer = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
+        loss = policy + self.weights.answer * answer + self.weights.baseline * estimate.loss
+        if self.weights.entropy:
+            loss = loss - self.weights.entropy * self._entropy(rollout)
+
+        def metrics() -> dict[str, float]:
+            with torch.no_grad():
+                right = rollout.logits.argmax(-1) == rollout.label
+                scored, due = rollout.mask, rollout.label >= 0
+                values = {
+                    "loss/total": loss,
+                    "loss/policy": policy,
+                    "loss/answer": answer,
+                    "loss/baseline": estimate.loss,
+                    "train/reward": rollout.reward.sum(0).mean(),
+                    "train/accuracy": 100 * right[due].float().mean(),
+                    "policy/advantage_mean": advantage[scored].mean(),
+                    "policy/advantage_std": advantage[scored].std(),
+                    "policy/entropy": self._entropy(rollout),
+                    "policy/clamped": (rollout.sample[scored].abs() > 1).any(-1).float().mean(),
+                    "baseline/explained_variance": _explained_variance(estimate.value[scored], returns[scored]),
+                }
+                return {name: float(value) for name, value in values.items()}
+
+        return StepResult(loss, metrics)
+
+    @torch.no_grad()
+    def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
+        """Errors in percent. Validation: one trajectory to the policy's mean. Test: all four protocols."""
+        errors = {"error": self._error(split, "mean")}
+        if split == "test":
+            errors |= {
+                "error_sampled": self._error(split, "sampled"),
+                "error_mc": self._error(split, "mc"),
+                "error_random": self._error(split, "random"),
+            }
+        return errors
+
+    def _error(self, split: Split, protocol: Literal["mean", "sampled", "mc", "random"]) -> float:
+        """The share of wrong answers of a split, in percent, every image once."""
+        env = self._evaluation_env(split)
+        wrong = 0.0
+        for index, counted in _batches(len(env.image_set), env.num_envs, self.device):
+            probability = [
+                self._play(env, index, protocol, trajectory).logits[-1].softmax(-1)[counted]
+                for trajectory in range(1 if protocol in ("mean", "random") else _TRAJECTORIES)
+            ]
+            label = env.image_set.labels[index[counted]]
+            judged = [torch.stack(probability).mean(0)] if protocol == "mc" else probability
+            wrong += sum(float((answer.argmax(-1) != label).sum()) for answer in judged) / len(judged)
+        return 100 * wrong / len(env.image_set)
+
+    def _play(self, env: GlimpseVectorEnv, index: Tensor, protocol: str, trajectory: int = 0) -> Rollout:
+        """One trajectory an image; all that is drawn depends on the seed, the image and the trajectory alone."""
+        random = RowRandom(torch.full_like(index, self._row_seed), index)
+        options: dict[str, Any] = {"index": index}
+        if trajectory:
+            options["location"] = random.uniform(f"first_location/{trajectory}", 2) * 2 - 1
+        noise = None
+        if protocol != "mean":
+            noise = random.normal(f"policy/{trajectory}", env.num_glimpses, 2).transpose(0, 1)
+        location = RandomLocation(self.agent.core.size) if protocol == "random" else None
+        return collect(self.agent, env, noise, options, location)
+
+    def diagnostics(self, step: int) -> dict[str, float]:
+        """The variance of one episode's policy gradient, summed over the location network's parameters.
+
+        The images, first locations and policy noise are the same at every call.
+        """
+        location = self.agent.location
+        parameters = {name: value.detach() for name, value in location.named_parameters()}
+        if not parameters:
+            return {}
+        images = min(_DIAGNOSTIC_IMAGES, len(self.env.image_set))
+        rollouts = self.env.rollouts_per_image
+        env = self._env("train", images * rollouts, rollouts)
+        env.reset(seed=self._row_seed)
+        training = self.training
+        self.eval()
+        with torch.no_grad():
+            index = torch.arange(images, device=self.device)
+            rollout = collect(self.agent, env, self._noise(0, env), {"index": index, "episode": 0})
+            returns = discounted_returns(rollout.reward, self.gamma)
+            advantage = returns - self.baseline(rollout, returns).value
+        self.train(training)
+
+        def score(parameters: dict[str, Tensor], features: Tensor, sample: Tensor, weight: Tensor) -> Tensor:
+            return (functional_call(location, parameters, (features,)).log_prob(sample) * weight).sum()
+
+        def variance(weight: Tensor) -> float:
+            weight = torch.where(rollout.mask, weight, 0)
+            per_episode = vmap(grad(score), in_dims=(None, 1, 1, 1))
+            gradients = per_episode(parameters, rollout.features, rollout.sample, weight)
+            return float(sum(gradient.var(0).sum() for gradient in gradients.values()))
+
+        with_baseline, without = variance(advantage), variance(returns)
+        return {
+            "grad/variance_location": with_baseline,
+            "grad/variance_ratio": with_baseline / without if without > 0 else math.nan,
+        }
+
+    @torch.no_grad()
+    def pictures(self, split: Split) -> dict[str, np.ndarray | Animation]:  # type: ignore[override]
+        """Gazes over some images, still and moving, and where the looks at all images of the split fell."""
+        every = self._evaluation_env(split)
+        env = self._env(split, min(_PICTURED, len(every.image_set)), render_mode="rgb_array")
+        env.reset(seed=self._row_seed)
+        index = torch.linspace(0, len(env.image_set) - 1, env.num_envs, device=self.device).long()
+        rollout = self._play(env, index, "mean")
+        env.reset(options={"index": index})
+        frames = [env.render()]
+        for sample, logits in zip(rollout.sample, rollout.logits, strict=True):
+            env.step({"location": sample.clamp(-1, 1), "answer": logits.argmax(-1)})
+            frames.append(env.render())
+        sheets = [grid(rows, columns=8) for rows in frames if rows is not None]
+        looks = [
+            self._play(every, index, "mean").location[:, counted]
+            for index, counted in _batches(len(every.image_set), every.num_envs, self.device)
+        ]
+        return {
+            "glimpses.png": sheets[-1],
+            "glimpses.gif": Animation(tuple(sheets)),
+            "locations.png": location_heatmap(torch.cat(looks, dim=1)),
+        }
+
+    @property
+    def _row_seed(self) -> int:
+        """Keeps the rows of differently seeded runs apart, for row i of an environment draws from its seed + i."""
+        return self.seed << 24
+
+    def _noise(self, step: int, env: GlimpseVectorEnv | None = None) -> Tensor:
+        """Of the policy at a training step: (T, B, 2), standard normal."""
+        env = env or self.env
+        rows = torch.arange(env.num_envs, device=self.device) + self._row_seed
+        random = RowRandom(rows, torch.full_like(rows, step))
+        return random.normal("policy", env.num_glimpses, 2).transpose(0, 1)
+
+    def _batch(self, step: int) -> Tensor:
+        """Which images training step ``step`` shows: a slice of the epoch's permutation."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if self._epoch != epoch:
+            generator = torch.Generator().manual_seed(self._row_seed + epoch)
+            self._order = torch.randperm(len(self.env.image_set), generator=generator).to(self.device)
+            self._epoch = epoch
+        return self._order[position * self.examples_per_step :][: self.examples_per_step]
+
+    def _evaluation_env(self, split: Split) -> GlimpseVectorEnv:
+        if split not in self._evaluation_envs:
+            env = self._env(split, num_envs=_EVALUATION_ROWS)
+            env.reset(seed=self._row_seed)
+            self._evaluation_envs[split] = env
+        return self._evaluation_envs[split]
+
+    def _entropy(self, rollout: Rollout) -> Tensor:
+        """Mean over the choices that mattered, in nats."""
+        return self.agent.location(rollout.features).entropy()[rollout.mask].mean()
+
+
+def _batches(images: int, rows: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every number below ``images`` once: index (rows,), and which rows count, for the last batch is filled up."""
+    for start in range(0, images, rows):
+        index = torch.arange(start, start + rows, device=device)
+        yield index.clamp(max=images - 1), index < images
+
+
+def _explained_variance(value: Tensor, returns: Tensor) -> Tensor:
+    """1 - Var[return - value] / Var[return]; NaN where all returns are equal."""
+    return 1 - (returns - value).var() / returns.var()

@@ -1,0 +1,1 @@
+"""The plumbing: one loop, its checkpoints and its records."""

@@ -1,0 +1,69 @@
+"""Checkpoints that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from envs.errors import InputError
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Writes ``state`` (tensors, numbers, strings, dicts and lists) so that a crash leaves the old file or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def save_weights(path: Path, module: nn.Module) -> None:
+    """Writes the tensors of a module's state as safetensors, to be read by other programs."""
+    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    save_file({name: value.contiguous() for name, value in tensors.items()}, partial)
+    os.replace(partial, path)
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Reads what :func:`save` wrote.
+
+    Raises:
+        InputError: naming the file, if it is missing, truncated, damaged or not a checkpoint.
+    """
+    if not path.is_file():
+        raise InputError(f"There is no checkpoint {path}: name the folder of a run that has saved one.")
+    damaged = InputError(f"{path} is damaged or not a checkpoint of this project: restore it or train again.")
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch.load checks no checksum; the archive holds one a tensor
+            if archive.testzip() is not None:
+                raise damaged
+        state = torch.load(path, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise damaged from error
+    if not isinstance(state, dict) or not {"task", "average", "progress"} <= state.keys():
+        raise damaged
+    return state
+
+
+def load_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
+    """Puts a checkpoint's averaged weights into a module, for evaluation."""
+    load_state(module, state["task"] | state["average"], path)
+
+
+def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:
+    """``module.load_state_dict`` with a refusal in one sentence."""
+    try:
+        module.load_state_dict(state)
+    except (RuntimeError, KeyError) as error:
+        raise InputError(f"{path} does not fit this model: it was written by a run of another configuration.") from error

@@ -1,0 +1,100 @@
+"""Records of a run: TensorBoard events, pictures, and the metrics in one small file."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboard.compat.proto.summary_pb2 import Summary
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from envs.rendering import animation_bytes, save_png
+from ram.tasks import Animation
+
+
+class Tracker:
+    """Writes to one run folder. A failing event file is told once and ends no training.
+
+    Args:
+        folder: of the run.
+        step: where the run starts; later events of an earlier process are hidden.
+    """
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        self.folder = folder
+        self._failed = False
+        self._writer = SummaryWriter(str(folder), purge_step=step or None)
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Logs numbers by name."""
+        for name, value in values.items():
+            self._write(lambda name=name, value=value: self._writer.add_scalar(name, value, step))
+
+    def text(self, name: str, text: str) -> None:
+        """Logs text, shown as it is."""
+        indented = "\n".join(f"    {line}" for line in text.splitlines())  # Markdown for preformatted
+        self._write(lambda: self._writer.add_text(name, indented))
+
+    def pictures(self, pictures: Mapping[str, np.ndarray | Animation], step: int, prefix: str) -> None:
+        """Logs pictures by file name."""
+        for name, picture in pictures.items():
+            self._write(lambda name=name, picture=picture: self._add_picture(f"{prefix}/{name}", picture, step))
+
+    def save_pictures(self, pictures: Mapping[str, np.ndarray | Animation]) -> None:
+        """Writes pictures into the run folder by file name."""
+        for name, picture in pictures.items():
+            if isinstance(picture, Animation):
+                (self.folder / name).write_bytes(animation_bytes(picture.frames, picture.frames_per_second))
+            else:
+                save_png(self.folder / name, picture)
+
+    def finish(self, options: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
+        """Writes ``metrics.json`` and the HParams by which TensorBoard compares runs."""
+        path = self.folder / "metrics.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(dict(metrics), indent=2) + "\n")
+        os.replace(partial, path)
+        numbers = {name: float(value) for name, value in metrics.items() if "/" in name}
+        plain = {name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in options.items()}
+
+        def write() -> None:
+            for summary in hparams(plain, numbers):
+                self._writer.file_writer.add_summary(summary)  # type: ignore[union-attr]
+            for name, value in numbers.items():
+                self._writer.add_scalar(name, value, metrics["steps"])
+
+        self._write(write)
+        self.close()
+
+    def close(self) -> None:
+        """Writes out what is pending."""
+        self._write(self._writer.close)
+
+    def _add_picture(self, name: str, picture: np.ndarray | Animation, step: int) -> None:
+        if not isinstance(picture, Animation):
+            self._writer.add_image(name, picture, step, dataformats="HWC")
+            return
+        height, width, channels = picture.frames[0].shape
+        image = Summary.Image(
+            height=height,
+            width=width,
+            colorspace=channels,
+            encoded_image_string=animation_bytes(picture.frames, picture.frames_per_second),
+        )
+        summary = Summary(value=[Summary.Value(tag=name, image=image)])
+        self._writer.file_writer.add_summary(summary, step)  # type: ignore[union-attr]
+
+    def _write(self, write: Callable[[], Any]) -> None:
+        if self._failed:
+            return
+        try:
+            write()
+        except Exception as error:  # whatever the disk or the event file does, the training goes on
+            self._failed = True
+            warnings.warn(f"TensorBoard's events can no longer be written to {self.folder}: {error}", stacklevel=3)
