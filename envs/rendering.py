@@ -244,10 +244,11 @@ def animation_bytes(frames: Sequence[np.ndarray], frames_per_second: float) -> b
     Returns:
         The file's content. The last frame stays 1.5 seconds longer.
     """
-    # One palette for all, and no dithering, so that what stands still does not flicker. k-means keeps the accents,
-    # strong colours on few pixels, which a median cut alone mixes with the image's.
+    # One palette for all, and no dithering, so that what stands still does not flicker. k-means, until less than one
+    # pixel in a hundred changes, keeps the accents: strong colours on few pixels, which a median cut alone would blend.
     height, width, _ = frames[0].shape
-    film = Image.fromarray(np.concatenate(list(frames))).quantize(256, kmeans=1, dither=Image.Dither.NONE)
+    film = Image.fromarray(np.concatenate(list(frames)))
+    film = film.quantize(256, kmeans=film.width * film.height // 100 + 1, dither=Image.Dither.NONE)
     images = [film.crop((0, top, width, top + height)) for top in range(0, film.height, height)]
     duration = max(round(100 / frames_per_second), 2) * 10
     durations = [duration] * (len(images) - 1) + [duration + 1500]

@@ -1,1 +1,33 @@
 """Recurrent visual attention: agents that choose where to look, and what trains them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import envs
+
+if not hasattr(envs, "GlimpseVectorEnv"):
+    raise ImportError(
+        f"Another module named envs hides this project's: rename {envs.__file__ or list(envs.__path__)[0]}."
+    )
+
+__all__ = ["load"]
+
+
+def load(run: str | Path, device: str = "cpu") -> Any:
+    """The trained model of a run, with the weights that did best on the validation split.
+
+    Args:
+        run: the folder of the run.
+        device: where it computes.
+
+    Returns:
+        For glimpses a :class:`ram.tasks.glimpse.GlimpseModel`, with ``predict(images)``.
+
+    Raises:
+        envs.InputError: if the folder is none of a run, or its checkpoint does not serve.
+    """
+    from ram.evaluate import load_model  # imports Hydra, which environments alone do not need
+
+    return load_model(Path(run), device)

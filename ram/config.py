@@ -167,6 +167,26 @@ def _spell(hint: Any) -> str:
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
+def words(arguments: list[str]) -> dict[str, str]:
+    """What was typed as name=value, by name. Raises :class:`InputError` for anything else."""
+    for word in arguments:
+        if "=" not in word:
+            raise InputError(f"{word} is not of the form name=value.")
+    return {name: value for name, _, value in (word.partition("=") for word in arguments)}
+
+
+def override(config: DictConfig, options: dict[str, str], allowed: tuple[str, ...], source: str) -> None:
+    """Sets the few options that may differ from a configuration taken from elsewhere.
+
+    Raises:
+        InputError: naming an option that may not.
+    """
+    for name, value in options.items():
+        if name not in allowed:
+            raise InputError(f"{source} brings its configuration and accepts only {', '.join(allowed)}, not {name}.")
+        OmegaConf.update(config, name, OmegaConf.from_dotlist([f"value={value}"])["value"])
+
+
 def flatten(config: DictConfig) -> dict[str, Any]:
     """Every option by its dotted name."""
     return dict(_leaves(OmegaConf.to_container(config, resolve=True)))

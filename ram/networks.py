@@ -106,33 +106,39 @@ class Gaussian:
         """Shifts and scales standard normal noise (..., 2); detached, for a score needs no other path."""
         return (self.mean + self.std * noise).detach()
 
+    def preferred(self, noise: Tensor) -> Tensor:
+        """The mean, whatever the noise."""
+        return self.mean.detach()
+
     def log_prob(self, sample: Tensor) -> Tensor:
         """(..., 2) -> (...)."""
         normalised = (sample - self.mean) / self.std
         return (-0.5 * normalised.square() - self.std.log() - 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def entropy(self) -> Tensor:
-        """In nats: (...)."""
-        return (self.std.log() + 0.5 * math.log(2 * math.pi * math.e)).expand_as(self.mean).sum(-1)
+        """In nats: a scalar, for the deviation is the same everywhere."""
+        return (self.std.log() + 0.5 * math.log(2 * math.pi * math.e)).sum()
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Anywhere in [-1, 1]^2, whatever has been seen. The mean is the centre."""
-
-    mean: Tensor
+    """Anywhere in [-1, 1]^2, whatever has been seen."""
 
     def sample(self, noise: Tensor) -> Tensor:
         """Maps standard normal noise (..., 2) to uniform locations."""
         return 2 * torch.special.ndtr(noise) - 1
+
+    def preferred(self, noise: Tensor) -> Tensor:
+        """A sample, for no place is preferred."""
+        return self.sample(noise)
 
     def log_prob(self, sample: Tensor) -> Tensor:
         """(..., 2) -> (...), a constant."""
         return torch.full_like(sample[..., 0], -math.log(4))
 
     def entropy(self) -> Tensor:
-        """In nats: (...)."""
-        return torch.full_like(self.mean[..., 0], math.log(4))
+        """In nats: a scalar."""
+        return torch.tensor(math.log(4))
 
 
 class LocationNetwork(nn.Module):
@@ -208,7 +214,7 @@ class RandomLocation(nn.Module):
 
     def forward(self, features: Tensor) -> Uniform:
         """(..., D) -> the distribution of the next location."""
-        return Uniform(features.new_zeros(*features.shape[:-1], 2))
+        return Uniform()
 
 
 class ActionNetwork(nn.Module):

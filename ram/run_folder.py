@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -80,6 +80,12 @@ class RunFolder:
         OmegaConf.save(config, self._config)
         OmegaConf.save(OmegaConf.create(overrides), self._config.with_name("overrides.yaml"))
 
+    def keep_records(self, step: int) -> None:
+        """Renames the final records of a run that is about to go on, so that none is lost."""
+        for path in self.path.iterdir():
+            if path.suffix in (".json", ".png", ".gif") and ".step" not in path.name:
+                path.rename(path.with_name(f"{path.stem}.step{step}{path.suffix}"))
+
     @property
     def commit(self) -> str:
         """The commit of the code if it runs from a checkout, else its version."""
@@ -92,6 +98,13 @@ class RunFolder:
             return version("recurrent-attention")
         except PackageNotFoundError:
             return "unknown"
+
+
+def table(values: Mapping[str, object]) -> str:
+    """Names and values in two columns."""
+    spelled = {name: f"{value:.2f}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    left, right = max(map(len, spelled)), max(map(len, spelled.values()))
+    return "\n".join(f"  {name:<{left}}  {value:>{right}}" for name, value in spelled.items())
 
 
 @contextmanager

@@ -9,21 +9,22 @@ from pathlib import Path
 import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import InputError
-from ram.config import build, check, config_folder, flatten
-from ram.run_folder import RunFolder, told_in_a_sentence
+from ram.config import build, check, config_folder, flatten, override, words
+from ram.evaluate import evaluate
+from ram.run_folder import RunFolder, table, told_in_a_sentence
 from ram.tasks import Task
 from ram.training import checkpoint
 from ram.training.tracker import Tracker
 from ram.training.trainer import Trainer
 
-_RESUMABLE = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "device", "num_threads")
+_OVERRIDES = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "device", "num_threads")
 
 
 def train(config: DictConfig, run: RunFolder, resume: bool = False) -> dict[str, float]:
-    """Trains what a configuration describes, evaluates the best weights once on the test split, and records it all.
+    """Trains what a configuration describes, judges the best weights once on the test split, and records it all.
 
     Args:
         config: the whole, composed and checked.
@@ -34,25 +35,24 @@ def train(config: DictConfig, run: RunFolder, resume: bool = False) -> dict[str,
         The final metrics, as in ``metrics.json``.
     """
     torch.set_num_threads(config.num_threads)
-    task: Task = build(config.task)
-    trainer: Trainer = build(config.trainer)
     start = checkpoint.load(run.last)["progress"]["step"] if resume else 0
+    trainer: Trainer = build(config.trainer)
+    task: Task = build(config.task)
+    if resume and (run.path / "metrics.json").exists():
+        if start >= trainer.total_steps(task):
+            raise InputError(f"{run.path} has spent its budget of {start} steps: raise trainer.max_epochs to go on.")
+        run.keep_records(start)
     tracker = Tracker(run.path, start)
     try:
         tracker.text("config", OmegaConf.to_yaml(config, resolve=True))
         progress = trainer.fit(task, build(config.optimizer), tracker, run.checkpoints, resume)
-        checkpoint.load_weights(task, checkpoint.load(run.best, config.device), run.best)
-        task.eval()
+        state = checkpoint.load(run.best, config.device)
+        checkpoint.load_weights(task, state, run.best)
+        metrics = evaluate(task, state["progress"]["best"])
         pictures = task.pictures("test")
         tracker.pictures(pictures, progress.step, "test")
         tracker.save_pictures(pictures)
-        assert progress.best is not None
-        metrics = {
-            **{f"test/{name}": value for name, value in task.evaluate("test").items()},
-            f"validation/{task.monitor}": progress.best,
-        }
-        record = {
-            **metrics,
+        spent = {
             "seed": config.seed,
             "commit": run.commit,
             "steps": progress.step,
@@ -62,19 +62,11 @@ def train(config: DictConfig, run: RunFolder, resume: bool = False) -> dict[str,
             "seconds": round(progress.seconds, 1),
             f"{task.unit}_per_second": round(progress.step * task.examples_per_step / progress.seconds, 1),
         }
-        tracker.finish(flatten(config), record)
+        tracker.finish(flatten(config), metrics | spent)
     finally:
         tracker.close()
-    print(f"\n{run.path}")
-    print(table({**metrics, **{name: record[name] for name in list(record)[-6:]}}))
+    print(f"{table(metrics | spent)}\n  {run.path}")
     return metrics
-
-
-def table(values: dict[str, object]) -> str:
-    """Names and values in two columns."""
-    spelled = {name: f"{value:.2f}" if isinstance(value, float) else str(value) for name, value in values.items()}
-    left, right = max(map(len, spelled)), max(map(len, spelled.values()))
-    return "\n".join(f"  {name:<{left}}  {value:>{right}}" for name, value in spelled.items())
 
 
 @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")
@@ -89,29 +81,24 @@ def _compose(config: DictConfig) -> None:
 def main() -> None:
     """The command ``ram-train``."""
     sys.path.insert(0, str(Path.cwd()))  # a user's own modules, named by _target_
-    words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-    if "resume" not in words and "repeat" not in words:
+    if not any(word.startswith(("resume=", "repeat=")) for word in sys.argv[1:]):
         _compose()
         return
     with told_in_a_sentence():
-        if "resume" in words and "repeat" in words:
+        options = words(sys.argv[1:])
+        if {"resume", "repeat"} <= options.keys():
             raise InputError("resume and repeat exclude each other: give one of them.")
-        mode = "resume" if "resume" in words else "repeat"
-        old = RunFolder.open(Path(words.pop(mode)))
+        mode = "resume" if "resume" in options else "repeat"
+        old = RunFolder.open(Path(options.pop(mode)))
         config = old.read_config()
-        others = [word for word in sys.argv[1:] if word.split("=", 1)[0] not in (mode, *words)]
-        for name in [*others, *(name for name in words if name not in _RESUMABLE)]:
-            raise InputError(f"{mode} takes the configuration from {old.path} and accepts only "
-                             f"{', '.join(_RESUMABLE)} beside it, not {name}.")
-        for name, value in words.items():
-            OmegaConf.update(config, name, OmegaConf.create(f"value: {value}").value)
+        override(config, options, _OVERRIDES, f"{mode}={old.path}")
         check(config)
         if mode == "resume":
             train(config, old, resume=True)
-        else:
-            new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
-            new.write_config(config, [f"repeat={old.path}"])
-            train(config, new)
+            return
+        new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
+        new.write_config(config, [f"repeat={old.path}"])
+        train(config, new)
 
 
 if __name__ == "__main__":

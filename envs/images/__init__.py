@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
 import torch
@@ -16,9 +16,9 @@ from envs.random import RowRandom
 Split = Literal["train", "validation", "test"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageSet:
-    """One split of a data set, held as tensors on one device.
+    """One split of a data set, held as tensors on one device; as a source, it is each of its splits.
 
     Attributes:
         images: (N, C, H, W), uint8 in [0, 255] or float32 in [0, 1].
@@ -46,6 +46,11 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
+        """The same images on a device, whatever the split."""
+        check_split(split)
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
     def draw(self, index: Tensor, random: RowRandom) -> Tensor:
         """The images of the given numbers, augmented if the set says so: (B, C, H, W) float32 in [0, 1].

@@ -71,12 +71,15 @@ class Source:
         check_split(split)
         arrays = self._arrays()
         parts = {
-            name: _part(arrays, suffix, self._named)
+            name: self._part(arrays, suffix)
             for name, suffix in _SUFFIXES.items()
             if name == "train" or {f"images{suffix}", f"labels{suffix}"} & set(arrays)
         }
         if len(shapes := {tuple(images.shape[1:]) for images, _ in parts.values()}) > 1:
-            raise InputError(f"{self._named('images')} must be of one shape in all splits, got {shapes}.")
+            raise InputError(
+                f"{self._named('images')} must be of the same (C, H, W) in all splits, "
+                f"got {' and '.join(map(str, sorted(shapes)))}."
+            )
         classes = self._classes(arrays, torch.cat([labels for _, labels in parts.values()]))
 
         images, labels = parts.get(split, parts["train"])
@@ -110,30 +113,31 @@ class Source:
             )
         return stored | given
 
+    def _part(self, arrays: Mapping[str, Any], suffix: str) -> tuple[Tensor, Tensor]:
+        """Checked images (N, C, H, W) and labels (N,) int64 of one split."""
+        for name in (f"images{suffix}", f"labels{suffix}"):
+            if name not in arrays:
+                raise InputError(f"{self._named(name)} is missing; there are {', '.join(sorted(arrays)) or 'none'}.")
+        images = _images(arrays[f"images{suffix}"], self._named(f"images{suffix}"))
+        labels = _tensor(arrays[f"labels{suffix}"], self._named(f"labels{suffix}"))
+        whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+        if labels.shape != (len(images),) or not whole:
+            raise InputError(
+                f"{self._named(f'labels{suffix}')} must be ({len(images)},) integers, got {_kind(labels)}."
+            )
+        return images, labels.long().cpu()
+
     def _classes(self, arrays: Mapping[str, Any], labels: Tensor) -> tuple[str, ...]:
         """The names of the classes, once it is sure that every label of any split has one."""
         lowest, highest = int(labels.min()), int(labels.max())
-        # Without names there are as many classes as the labels tell; more classes than images tell of an error.
-        known = arrays.get("classes", range(min(highest + 1, len(labels))))
-        if lowest < 0 or highest >= len(known):
+        # Unnamed classes are as many as the labels tell, but more of them than images would be a slip.
+        names = np.asarray(arrays.get("classes", range(min(highest + 1, len(labels))))).ravel()
+        if lowest < 0 or highest >= len(names):
             raise InputError(
-                f"{self._named('labels')} must lie in 0 .. {len(known) - 1} for {len(known)} classes in any split, "
-                f"but they reach from {lowest} to {highest}: number the classes from 0, or name them all in classes."
+                f"{self._named('labels')} must number {len(names)} classes from 0, but in all splits together reach "
+                f"from {lowest} to {highest}: number them anew, or name all classes."
             )
-        return tuple(np.asarray(known).astype(str).tolist())
-
-
-def _part(arrays: Mapping[str, Any], suffix: str, named: Callable[[str], str]) -> tuple[Tensor, Tensor]:
-    """Checked images (N, C, H, W) and labels (N,) int64 of one split."""
-    for name in (f"images{suffix}", f"labels{suffix}"):
-        if name not in arrays:
-            raise InputError(f"{named(name)} is missing; there are {', '.join(sorted(arrays)) or 'none'}.")
-    images = _images(arrays[f"images{suffix}"], named(f"images{suffix}"))
-    labels = _tensor(arrays[f"labels{suffix}"], named(f"labels{suffix}"))
-    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-    if labels.shape != (len(images),) or not whole:
-        raise InputError(f"{named(f'labels{suffix}')} must be ({len(images)},) integers, got {_kind(labels)}.")
-    return images, labels.long()
+        return tuple(names.astype(str).tolist())
 
 
 def _images(value: Any, name: str) -> Tensor:

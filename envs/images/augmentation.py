@@ -45,10 +45,14 @@ class RandomAffine:
         angle = draws[:, 4] * math.radians(self.rotation)
         shear = torch.tan(draws[:, 5] * math.radians(self.shear))
         cos, sin = angle.cos(), angle.sin()
-        # The map from output to input pixels about the centre, in pixels, then in grid_sample's half-widths.
-        across = torch.stack([cos * scale[:, 0], (shear * cos - sin) * scale[:, 0], shift[:, 0]], dim=1)
-        down = torch.stack([sin * scale[:, 1], (shear * sin + cos) * scale[:, 1], shift[:, 1]], dim=1)
-        across = across * torch.tensor([1, height / width, 2 / width], device=images.device)
-        down = down * torch.tensor([width / height, 1, 2 / height], device=images.device)
-        grid = F.affine_grid(torch.stack([across, down], dim=1), list(images.shape), align_corners=False)
+        # From a pixel of the result to a point of the image, about the centre, in half-widths as grid_sample counts.
+        x = torch.arange(width, device=images.device) - (width - 1) / 2
+        y = torch.arange(height, device=images.device) - (height - 1) / 2
+        across = [cos * scale[:, 0], (shear * cos - sin) * scale[:, 0], shift[:, 0]]
+        down = [sin * scale[:, 1], (shear * sin + cos) * scale[:, 1], shift[:, 1]]
+        points = [
+            (by_x[:, None] * x)[:, None, :] + (by_y[:, None] * y + moved[:, None])[:, :, None]
+            for by_x, by_y, moved in (across, down)
+        ]
+        grid = torch.stack([points[0] * (2 / width), points[1] * (2 / height)], dim=-1)
         return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class Source:
         if not self.root:
             raise InputError(f"images.root must name the folder of the pictures, got {self.root!r}.")
         if self.size is not None:
-            size = (self.size, self.size) if isinstance(self.size, int) else tuple(self.size)
+            size = tuple(self.size) if isinstance(self.size, Sequence) else (self.size, self.size)
             if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
                 raise InputError(f"images.size must be a height and a width of at least 1, got {self.size}.")
             object.__setattr__(self, "size", size)  # a list from a configuration would not hash
@@ -69,7 +69,8 @@ class Source:
         """
         check_split(split)
         classes, parts = _find(Path(self.root).expanduser())
-        height, width, channels = self._shape([path for part in parts.values() for path, _ in part])
+        size = cast("tuple[int, int] | None", self.size)  # made one on construction
+        height, width, channels = self._shape(size, [path for part in parts.values() for path, _ in part])
         chosen = parts.get(split, [])
         if split not in parts or split == "train":
             shares: dict[Split, float] = {"test": self.test_share, "validation": self.validation_share}
@@ -83,7 +84,7 @@ class Source:
                 f"The {len(chosen)} pictures of images.root={self.root} do not fit into memory, each on {height} x "
                 f"{width} pixels: give a smaller images.size."
             ) from error
-        read = partial(_read, channels=channels, size=self.size)
+        read = partial(_read, channels=channels, size=size)
         for image, pixels in zip(images, _each(read, [path for path, _ in chosen]), strict=True):
             top, left = (height - pixels.shape[1]) // 2, (width - pixels.shape[2]) // 2
             image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
@@ -91,12 +92,12 @@ class Source:
         augmentation = self.augmentation if split == "train" else None
         return ImageSet(images.to(device), labels.to(device), classes, augmentation)
 
-    def _shape(self, paths: Sequence[Path]) -> tuple[int, int, int]:
+    def _shape(self, size: tuple[int, int] | None, paths: Sequence[Path]) -> tuple[int, int, int]:
         """Height, width and channels of every image, from the options or else from all pictures."""
-        if isinstance(self.size, tuple) and self.channels:
-            return *self.size, self.channels
-        sizes, grey = zip(*_each(_header, paths), strict=True)
-        height, width = self.size if isinstance(self.size, tuple) else map(max, zip(*sizes, strict=True))
+        if size and self.channels:
+            return *size, self.channels
+        heights, widths, grey = zip(*_each(_header, paths), strict=True)
+        height, width = size or (max(heights), max(widths))
         return height, width, self.channels or (1 if all(grey) else 3)
 
 
@@ -205,12 +206,12 @@ def _each(function: Callable[[Path], Result], paths: Sequence[Path]) -> Iterable
         yield from tqdm(pool.map(named, paths), "Reading pictures", len(paths), leave=False, delay=1, disable=None)
 
 
-def _header(path: Path) -> tuple[tuple[int, int], bool]:
-    """The (height, width) of a picture, upright, and whether it is grey."""
+def _header(path: Path) -> tuple[int, int, bool]:
+    """Height and width of a picture, upright, and whether it is grey."""
     with Image.open(path) as image:
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
         width, height = (ImageOps.exif_transpose(image) if turned else image).size
-        return (height, width), image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
+        return height, width, image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
 
 
 def _read(path: Path, channels: int, size: tuple[int, int] | None) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -56,6 +57,16 @@ class Task(nn.Module, ABC):
     @abstractmethod
     def evaluate(self, split: str) -> dict[str, float]:
         """Measures the "validation" or "test" split."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+        """The trained model alone, for use without the training data.
+
+        Args:
+            state: of the task, with the weights to use.
+            arguments: of the task's constructor, from the run's configuration.
+        """
 
     def diagnostics(self, step: int) -> Mapping[str, float]:
         """Measures what is too costly for every step, on a small fixed batch, leaving no trace."""

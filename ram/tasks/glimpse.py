@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 
 from envs import GlimpseVectorEnv
 from envs.errors import InputError
-from envs.images import Split
+from envs.images import ImageSet, Split
 from envs.random import RowRandom
 from envs.rendering import grid, location_heatmap
 from ram.agent import RecurrentAttention
@@ -24,6 +24,9 @@ from ram.baselines import Baseline
 from ram.networks import RandomLocation
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 from ram.tasks import Animation, StepResult, Task
+
+Protocol = Literal["greedy", "sampled", "mc", "random"]
+"""How an evaluation chooses locations; "mc" (Monte Carlo) averages the answers of sampled trajectories."""
 
 _TRAJECTORIES = 10  # of the Monte Carlo protocol
 _EVALUATION_ROWS = 1000
@@ -49,8 +52,9 @@ class Weights:
 def collect(
     agent: RecurrentAttention,
     env: GlimpseVectorEnv,
-    noise: Tensor | None,
+    noise: Tensor,
     options: Mapping[str, Any],
+    greedy: bool = False,
     location: nn.Module | None = None,
 ) -> Rollout:
     """Plays one episode in every row.
@@ -58,8 +62,9 @@ def collect(
     Args:
         agent: who looks and answers.
         env: whose rows all start now.
-        noise: (T, B, 2), standard normal, with which locations are sampled; None looks at the mean.
+        noise: (T, B, 2), standard normal, with which locations are sampled.
         options: of ``env.reset``.
+        greedy: look where the policy prefers instead, at a Gaussian's mean.
         location: chooses in place of the agent's location network.
     """
     location = location or agent.location
@@ -71,7 +76,7 @@ def collect(
         hidden, state = agent.step(observation, state)
         with torch.no_grad():  # what is chosen; the choices are scored below, all steps at once
             policy = location(hidden)
-            sample = policy.mean if noise is None else policy.sample(noise[step])
+            sample = policy.preferred(noise[step]) if greedy else policy.sample(noise[step])
             answer = agent.action(hidden).argmax(-1) if step == final else torch.zeros_like(info["label"])
         features.append(hidden)
         locations.append(observation["location"])
@@ -94,6 +99,104 @@ def collect(
         location=torch.stack(locations),
         sample=sampled,
     )
+
+
+def play(
+    agent: RecurrentAttention,
+    env: GlimpseVectorEnv,
+    index: Tensor,
+    seed: int,
+    protocol: Protocol = "greedy",
+    trajectory: int = 0,
+) -> Rollout:
+    """Evaluates: one trajectory an image, of which all that is drawn depends on seed, image and trajectory alone.
+
+    Args:
+        agent: who looks and answers.
+        env: of a split other than training, seeded with ``seed``.
+        index: (B,) int64, the images.
+        seed: of first locations and noise.
+        protocol: how locations are chosen: "greedy"; "sampled" or "mc", from the policy; "random", uniformly.
+        trajectory: its number; number 0 starts where the environment does, others anywhere.
+    """
+    random = RowRandom(torch.full_like(index, seed), index)
+    options: dict[str, Any] = {"index": index}
+    if trajectory:
+        options["location"] = random.uniform(f"first_location/{trajectory}", 2) * 2 - 1
+    noise = random.normal(f"policy/{trajectory}", env.num_glimpses, 2).transpose(0, 1)
+    location = RandomLocation(agent.core.size) if protocol == "random" else None
+    return collect(agent, env, noise, options, greedy=protocol == "greedy", location=location)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a trained model says about N images.
+
+    Attributes:
+        label: N class names.
+        probability: (N, K), of every class.
+        location: (N, T, 2), where each look was.
+    """
+
+    label: tuple[str, ...]
+    probability: Tensor
+    location: Tensor
+
+
+class GlimpseModel:
+    """A trained agent with the sensor it learnt to see through; what :func:`ram.load` returns.
+
+    Args:
+        env: builds the environment, as for :class:`GlimpseTask`.
+        agent: the trained agent.
+        classes: the names of its answers.
+        channels: of the images it reads.
+        seed: of the first locations.
+        device: where it computes.
+    """
+
+    def __init__(
+        self,
+        env: Callable[..., GlimpseVectorEnv],
+        agent: RecurrentAttention,
+        classes: tuple[str, ...],
+        channels: int,
+        seed: int,
+        device: str,
+    ) -> None:
+        self.env, self.agent, self.classes = env, agent.eval(), classes
+        self.channels, self.seed, self.device = channels, seed, device
+
+    @torch.no_grad()
+    def predict(self, images: Tensor | np.ndarray) -> Prediction:
+        """Looks at images and names their classes, along one trajectory to the policy's mean.
+
+        Args:
+            images: (N, C, H, W), float in [0, 1] or uint8; C as in training, H and W as one likes.
+
+        Raises:
+            InputError: if the images have another shape or type.
+        """
+        tensor = torch.as_tensor(images)
+        if tensor.ndim != 4 or tensor.shape[1] != self.channels or len(tensor) == 0:
+            raise InputError(
+                f"predict needs images of shape (N, {self.channels}, H, W) with N of at least 1, "
+                f"got {tuple(tensor.shape)}."
+            )
+        unlabelled = torch.zeros(len(tensor), dtype=torch.long)
+        env = self.env(
+            images=ImageSet(tensor, unlabelled, self.classes),
+            num_envs=len(tensor),
+            split="test",
+            output="torch",
+            device=self.device,
+            autoreset_mode=AutoresetMode.DISABLED,
+        )
+        env.reset(seed=self.seed)
+        rollout = play(self.agent, env, torch.arange(len(tensor), device=self.device), self.seed)
+        probability = rollout.logits[-1].softmax(-1)
+        labels = tuple(self.classes[best] for best in probability.argmax(-1).tolist())
+        return Prediction(labels, probability, rollout.location.transpose(0, 1))
 
 
 class GlimpseTask(Task):
@@ -137,7 +240,7 @@ class GlimpseTask(Task):
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
         self.gamma, self.weights = gamma, weights or Weights()
-        self.seed, self.device = seed, torch.device(device)
+        self._row_seed, self.device = _row_seed(seed), torch.device(device)
         self._env = lambda split, num_envs, rollouts=1, **options: env(
             num_envs=num_envs,
             split=split,
@@ -158,8 +261,8 @@ class GlimpseTask(Task):
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            space = self.env.single_observation_space["patches"]
-            self.agent = agent(patch_shape=space.shape, num_classes=len(self.env.classes))
+            self._patch_shape = self.env.single_observation_space["patches"].shape
+            self.agent = agent(patch_shape=self._patch_shape, num_classes=len(self.env.classes))
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
         if compile:
@@ -202,7 +305,7 @@ class GlimpseTask(Task):
     @torch.no_grad()
     def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
         """Errors in percent. Validation: one trajectory to the policy's mean. Test: all four protocols."""
-        errors = {"error": self._error(split, "mean")}
+        errors = {"error": self._error(split, "greedy")}
         if split == "test":
             errors |= {
                 "error_sampled": self._error(split, "sampled"),
@@ -211,31 +314,19 @@ class GlimpseTask(Task):
             }
         return errors
 
-    def _error(self, split: Split, protocol: Literal["mean", "sampled", "mc", "random"]) -> float:
+    def _error(self, split: Split, protocol: Protocol) -> float:
         """The share of wrong answers of a split, in percent, every image once."""
         env = self._evaluation_env(split)
         wrong = 0.0
         for index, counted in _batches(len(env.image_set), env.num_envs, self.device):
             probability = [
-                self._play(env, index, protocol, trajectory).logits[-1].softmax(-1)[counted]
-                for trajectory in range(1 if protocol in ("mean", "random") else _TRAJECTORIES)
+                play(self.agent, env, index, self._row_seed, protocol, trajectory).logits[-1].softmax(-1)[counted]
+                for trajectory in range(1 if protocol in ("greedy", "random") else _TRAJECTORIES)
             ]
             label = env.image_set.labels[index[counted]]
             judged = [torch.stack(probability).mean(0)] if protocol == "mc" else probability
             wrong += sum(float((answer.argmax(-1) != label).sum()) for answer in judged) / len(judged)
         return 100 * wrong / len(env.image_set)
-
-    def _play(self, env: GlimpseVectorEnv, index: Tensor, protocol: str, trajectory: int = 0) -> Rollout:
-        """One trajectory an image; all that is drawn depends on the seed, the image and the trajectory alone."""
-        random = RowRandom(torch.full_like(index, self._row_seed), index)
-        options: dict[str, Any] = {"index": index}
-        if trajectory:
-            options["location"] = random.uniform(f"first_location/{trajectory}", 2) * 2 - 1
-        noise = None
-        if protocol != "mean":
-            noise = random.normal(f"policy/{trajectory}", env.num_glimpses, 2).transpose(0, 1)
-        location = RandomLocation(self.agent.core.size) if protocol == "random" else None
-        return collect(self.agent, env, noise, options, location)
 
     def diagnostics(self, step: int) -> dict[str, float]:
         """The variance of one episode's policy gradient, summed over the location network's parameters.
@@ -281,7 +372,7 @@ class GlimpseTask(Task):
         env = self._env(split, min(_PICTURED, len(every.image_set)), render_mode="rgb_array")
         env.reset(seed=self._row_seed)
         index = torch.linspace(0, len(env.image_set) - 1, env.num_envs, device=self.device).long()
-        rollout = self._play(env, index, "mean")
+        rollout = play(self.agent, env, index, self._row_seed)
         env.reset(options={"index": index})
         frames = [env.render()]
         for sample, logits in zip(rollout.sample, rollout.logits, strict=True):
@@ -289,7 +380,7 @@ class GlimpseTask(Task):
             frames.append(env.render())
         sheets = [grid(rows, columns=8) for rows in frames if rows is not None]
         looks = [
-            self._play(every, index, "mean").location[:, counted]
+            play(self.agent, every, index, self._row_seed).location[:, counted]
             for index, counted in _batches(len(every.image_set), every.num_envs, self.device)
         ]
         return {
@@ -298,10 +389,29 @@ class GlimpseTask(Task):
             "locations.png": location_heatmap(torch.cat(looks, dim=1)),
         }
 
-    @property
-    def _row_seed(self) -> int:
-        """Keeps the rows of differently seeded runs apart, for row i of an environment draws from its seed + i."""
-        return self.seed << 24
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a trained model must know that no tensor holds."""
+        return {"classes": list(self.env.classes), "patch_shape": list(self._patch_shape)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Refuses the state of other classes or patches."""
+        if state != self.get_extra_state():
+            raise KeyError(f"classes or patches differ: {state}")
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> GlimpseModel:
+        known = state["_extra_state"]
+        agent = arguments["agent"](patch_shape=tuple(known["patch_shape"]), num_classes=len(known["classes"]))
+        prefix = "agent."
+        agent.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        return GlimpseModel(
+            env=arguments["env"],
+            agent=agent.to(arguments["device"]),
+            classes=tuple(known["classes"]),
+            channels=known["patch_shape"][1],
+            seed=_row_seed(arguments["seed"]),
+            device=arguments["device"],
+        )
 
     def _noise(self, step: int, env: GlimpseVectorEnv | None = None) -> Tensor:
         """Of the policy at a training step: (T, B, 2), standard normal."""
@@ -327,8 +437,13 @@ class GlimpseTask(Task):
         return self._evaluation_envs[split]
 
     def _entropy(self, rollout: Rollout) -> Tensor:
-        """Mean over the choices that mattered, in nats."""
-        return self.agent.location(rollout.features).entropy()[rollout.mask].mean()
+        """Of a choice, in nats."""
+        return self.agent.location(rollout.features).entropy()
+
+
+def _row_seed(seed: int) -> int:
+    """Keeps the rows of differently seeded runs apart, for row i of an environment draws from its seed + i."""
+    return seed << 24
 
 
 def _batches(images: int, rows: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
