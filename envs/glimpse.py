@@ -58,7 +58,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         num_envs: rows. The rollouts of one image are adjacent.
         num_glimpses: looks an episode, at least 1.
         split: "train", "validation" or "test".
-        rollouts_per_image: rows that see the same image, each from its own first location.
+        rollouts_per_image: rows that see the same image; in training each from its own first location.
         first_location: "random" (uniform) or "center".
         output: "numpy", or "torch" for tensors on ``device`` without a copy.
         device: where images and gazes are held.
@@ -104,7 +104,11 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         ]:
             if choice not in choices:
                 raise InputError(f"env.{name} must be one of {', '.join(map(str, choices))}, got {choice!r}.")
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except ValueError as error:
+            modes = ", ".join(mode.value for mode in AutoresetMode)
+            raise InputError(f"env.autoreset_mode must be one of {modes}, got {autoreset_mode!r}.") from error
         if num_envs % rollouts_per_image:
             raise InputError(
                 f"env.num_envs ({num_envs}) must be a multiple of env.rollouts_per_image ({rollouts_per_image})."
@@ -151,19 +155,27 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         """Starts new episodes, in all rows or in those of ``options["reset_mask"]``.
 
         Args:
-            seed: row i draws from seed + i; or one a row. None goes on with the seeds that are set.
+            seed: row i draws from seed + i; or one a row. None goes on with the seeds that are set. With a mask, only
+                the rows to reset take it.
             options: see the class.
         """
         super().reset(seed=seed if isinstance(seed, int | np.integer) else None)
-        options = dict(options or {})
-        mask = options.pop("reset_mask", None)
-        chosen = {name: options.pop(name, None) for name in ("index", "location", "episode")}
-        if options:
-            raise InputError(f"reset knows the options index, location, episode and reset_mask, not {set(options)}.")
+        readers = {
+            "index": self._read_index,
+            "location": self._read_location,
+            "episode": self._read_episode,
+            "reset_mask": self._read_mask,
+        }
+        options = options or {}
+        if not options.keys() <= readers.keys():
+            unknown = ", ".join(sorted(map(str, options.keys() - readers.keys())))
+            raise InputError(f"reset knows the options index, location, episode and reset_mask, not {unknown}.")
+        # All is read before anything changes, so that a refused reset leaves the environment as it was.
+        read = {name: readers[name](value) for name, value in options.items() if value is not None}
+        rows = read.pop("reset_mask", None)
         if seed is not None or self._seed is None:
-            self._set_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
-        rows = None if mask is None else self._read_mask(mask)
-        self._start(rows, **chosen)
+            self._set_seed(int(self.np_random.integers(2**31)) if seed is None else seed, rows)
+        self._start(rows, **read)
         self._observation = self._observe()
         return self._hand_out(self._observation), self._info()
 
@@ -208,7 +220,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         truncated = torch.zeros_like(terminated)
         results = (reward, terminated, truncated)
         if self.output == "numpy":
-            results = tuple(value.cpu().numpy() for value in results)
+            results = tuple(map(_numpy, results))
         return self._hand_out(self._observation), *results, self._info() | info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
@@ -231,20 +243,29 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     # One episode after another.
 
-    def _set_seed(self, seed: int | Sequence[int]) -> None:
+    def _set_seed(self, seed: int | Sequence[int], rows: Tensor | None) -> None:
+        """Seeds the masked rows, or all."""
         if isinstance(seed, int | np.integer):
-            rows = torch.arange(self.num_envs, device=self.device) + int(seed)
-            scene = torch.full_like(rows, int(seed))
+            own = torch.arange(self.num_envs, device=self.device) + int(seed)
+            shared = torch.full_like(own, int(seed))
         else:
             if len(seed) != self.num_envs:
                 raise InputError(f"reset needs one seed, or {self.num_envs} for as many rows, got {len(seed)}.")
-            scene = rows = torch.tensor([int(value) for value in seed], device=self.device)
-        self._seed = rows
-        self._scene_seed = rows if self.split == "train" else scene
-        self._episode = torch.full_like(rows, -1)
+            shared = own = torch.tensor([int(value) for value in seed], device=self.device)
+        scene = own if self.split == "train" else shared
+        if rows is None or self._seed is None or self._scene_seed is None:
+            self._seed, self._scene_seed, self._episode = own, scene, torch.full_like(own, -1)
+        else:
+            self._seed = torch.where(rows, own, self._seed)
+            self._scene_seed = torch.where(rows, scene, self._scene_seed)
+            self._episode = self._episode.masked_fill(rows, -1)
 
     def _start(
-        self, rows: Tensor | None, index: Any = None, location: Any = None, episode: Any = None
+        self,
+        rows: Tensor | None,
+        index: Tensor | None = None,
+        location: Tensor | None = None,
+        episode: Tensor | None = None,
     ) -> None:
         """Begins an episode in the masked rows, or in all."""
         assert self._seed is not None and self._scene_seed is not None
@@ -253,15 +274,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         per_image = self.rollouts_per_image
         groups: Any = every if rows is None else at[::per_image] // per_image
 
-        number = self._episode + 1
-        if episode is not None:
-            number = torch.as_tensor(episode, device=self.device).expand(self.num_envs)
+        number = self._episode + 1 if episode is None else episode
         number = self._episode = number if rows is None else torch.where(rows, number, self._episode)
         first = self._seed[::per_image], number[::per_image]  # the row that speaks for each image
         if index is None:
             drawn = RowRandom(first[0][groups], first[1][groups]).integers("index", len(self.image_set))
         else:
-            drawn = self._read_index(index)[groups]
+            drawn = index[groups]
         if self.split == "train":
             row_random = RowRandom(self._seed[at], number[at])
             image_random = RowRandom(first[0][groups], first[1][groups])
@@ -271,7 +290,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         images = self.image_set.draw(drawn, image_random)
         prepared = self.sensor.prepare(images)
         if location is not None:
-            start = self._read_location(location)[at].clamp(-1, 1)
+            start = location[at].clamp(-1, 1)
         elif self.first_location == "center":
             start = torch.zeros(len(row_random.seed), 2, device=self.device)
         else:
@@ -315,21 +334,25 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     def _hand_out(self, observation: dict[str, Tensor]) -> dict[str, Any]:
         if self.output == "torch":
             return dict(observation)
-        return {name: value.cpu().numpy() for name, value in observation.items()}
+        return {name: _numpy(value) for name, value in observation.items()}
 
     def _info(self) -> dict[str, Any]:
         if self.output == "torch":
             return {"index": self._index, "label": self._label}
         present = np.ones(self.num_envs, dtype=np.bool_)
-        index, label = self._index.cpu().numpy(), self._label.cpu().numpy()
-        return {"index": index, "_index": present, "label": label, "_label": present.copy()}
+        return {
+            "index": _numpy(self._index),
+            "_index": present,
+            "label": _numpy(self._label),
+            "_label": present.copy(),
+        }
 
     def _final_info(self, last: Tensor) -> dict[str, Any]:
         """The observation and info of rows that a same-step reset is about to replace, as Gymnasium lays them out."""
         info = self._info()
         if self.output == "torch":
             return {"final_obs": self._observation, "_final_obs": last, "final_info": info, "_final_info": last}
-        ended = last.cpu().numpy()
+        ended = _numpy(last)
         observation = self._hand_out(self._observation)
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in ended.nonzero()[0]:
@@ -346,16 +369,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if not isinstance(actions, Mapping) or set(actions) != {"location", "answer"}:
             named = sorted(actions) if isinstance(actions, Mapping) else type(actions).__name__
             raise InputError(f"An action is a dict of location and answer, got {named}.")
-        answer = torch.as_tensor(actions["answer"], device=self.device)
-        if answer.shape != (self.num_envs,) or answer.is_floating_point() or answer.dtype == torch.bool:
-            raise InputError(
-                f"action['answer'] must be ({self.num_envs},) integers, "
-                f"got {tuple(answer.shape)} {str(answer.dtype).removeprefix('torch.')}."
-            )
-        return self._read_location(actions["location"]), answer.long()
+        answer = self._read_integers("action['answer']", actions["answer"], self.num_envs)
+        if not ((answer >= 0) & (answer < len(self.classes))).all():
+            raise InputError(f"action['answer'] must lie in 0 .. {len(self.classes) - 1}.")
+        return self._read_location(actions["location"]), answer
 
     def _read_location(self, value: Any) -> Tensor:
-        location = torch.as_tensor(value, device=self.device)
+        location = self._read("location", value)
         if location.shape != (self.num_envs, 2) or not location.is_floating_point():
             raise InputError(
                 f"location must be ({self.num_envs}, 2) floating point numbers, "
@@ -366,16 +386,19 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         return location.float()
 
     def _read_index(self, value: Any) -> Tensor:
-        index = torch.as_tensor(value, device=self.device)
-        images = self.num_envs // self.rollouts_per_image
-        if index.shape != (images,) or index.is_floating_point():
-            raise InputError(f"options['index'] must be ({images},) integers, got {tuple(index.shape)}.")
+        index = self._read_integers("options['index']", value, self.num_envs // self.rollouts_per_image)
         if int(index.min()) < 0 or int(index.max()) >= len(self.image_set):
             raise InputError(f"options['index'] must lie in 0 .. {len(self.image_set) - 1}.")
-        return index.long()
+        return index
+
+    def _read_episode(self, value: Any) -> Tensor:
+        episode = self._read("options['episode']", value)
+        if episode.ndim == 0:
+            episode = episode.expand(self.num_envs)
+        return self._read_integers("options['episode']", episode, self.num_envs).clone()
 
     def _read_mask(self, value: Any) -> Tensor:
-        mask = torch.as_tensor(value, device=self.device)
+        mask = self._read("options['reset_mask']", value)
         if mask.shape != (self.num_envs,) or mask.dtype != torch.bool or not mask.any():
             raise InputError(f"options['reset_mask'] must be ({self.num_envs},) bool with at least one True.")
         if not hasattr(self, "_prepared"):
@@ -384,6 +407,24 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if not (by_image == by_image[:, :1]).all():
             raise InputError("options['reset_mask'] must reset all rollouts of an image or none.")
         return mask
+
+    def _read_integers(self, name: str, value: Any, count: int) -> Tensor:
+        numbers = self._read(name, value)
+        if numbers.shape != (count,) or not _is_integer(numbers):
+            raise InputError(
+                f"{name} must be ({count},) integers, "
+                f"got {tuple(numbers.shape)} {str(numbers.dtype).removeprefix('torch.')}."
+            )
+        return numbers.long()
+
+    def _read(self, name: str, value: Any) -> Tensor:
+        """A tensor as it is, anything else copied: a user may write into an array again."""
+        if isinstance(value, Tensor):
+            return value.detach().to(self.device)
+        try:
+            return torch.from_numpy(np.array(value)).to(self.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{name} must be an array of numbers: {error}") from error
 
     def _check_reward(self, reward: Any) -> None:
         name = type(self.reward).__name__
@@ -421,7 +462,7 @@ class GlimpseEnv(gymnasium.Env):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Starts an episode; see the vector environment for the options."""
         super().reset(seed=seed)
-        batched = {name: np.asarray(value)[None] for name, value in (options or {}).items()}
+        batched = {name: [value] for name, value in (options or {}).items() if value is not None}
         observation, info = self.vector_env.reset(seed=seed, options=batched)
         return _row(observation), _row(info)
 
@@ -429,7 +470,7 @@ class GlimpseEnv(gymnasium.Env):
         """Moves the gaze, or on the last step answers."""
         if not isinstance(action, Mapping):
             raise InputError(f"An action is a dict of location and answer, got {type(action).__name__}.")
-        batched = {name: np.asarray(value)[None] for name, value in action.items()}
+        batched = {name: [value] for name, value in action.items()}
         observation, reward, terminated, truncated, info = self.vector_env.step(batched)
         return _row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _row(info)
 
@@ -437,6 +478,15 @@ class GlimpseEnv(gymnasium.Env):
         """The (H, W, 3) uint8 picture of :meth:`GlimpseVectorEnv.render`."""
         frames = self.vector_env.render()
         return None if frames is None else frames[0]
+
+
+def _is_integer(values: Tensor) -> bool:
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    """A copy, which the user may write into."""
+    return values.cpu().numpy().copy()
 
 
 def _row(values: dict[str, Any]) -> dict[str, Any]:

@@ -63,9 +63,10 @@ def render_glimpses(
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise InputError(f"render_glimpses draws (C, H, W) images with 1 or 3 channels, got {tuple(image.shape)}.")
     height, width = image.shape[-2:]
-    longer, unit = max(height, width), size / _BASE
+    longer = max(height, width)
     zoom = size / longer if longer > size else round(size / longer)
     shown = max(1, round(width * zoom)), max(1, round(height * zoom))
+    unit = max(shown) / _BASE
     locations = locations.detach().cpu().float().clamp(-1, 1)
     windows = _windows(sensor, locations, height, width)
 
@@ -75,7 +76,7 @@ def render_glimpses(
     picture = Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).resize(shown, Image.Resampling.BOX)
 
     margin, strip = round(10 * unit), round(34 * unit)
-    across = max(shown[0], size * 2 // 3)  # a narrow image leaves its caption some room
+    across = max(shown[0], max(shown) * 2 // 3)  # a narrow image leaves its caption some room
     frame = Image.new("RGB", (across + 2 * margin, margin + shown[1] + strip), _GROUND)
     left = (frame.width - shown[0]) // 2
     frame.paste(picture, (left, margin))

@@ -8,9 +8,7 @@ from typing import Any
 import envs
 
 if not hasattr(envs, "GlimpseVectorEnv"):
-    raise ImportError(
-        f"Another module named envs hides this project's: rename {envs.__file__ or list(envs.__path__)[0]}."
-    )
+    raise ImportError(f"Another module named envs hides this project's: rename {next(iter(envs.__path__))}.")
 
 __all__ = ["load"]
 

@@ -49,10 +49,10 @@ def check(config: DictConfig) -> None:
     assert isinstance(plain, dict)
     known = OmegaConf.load(config_folder() / "config.yaml")
     assert isinstance(known, DictConfig)
-    groups = [next(iter(entry)) for entry in known.defaults if isinstance(entry, DictConfig)]
-    allowed = {str(name).removeprefix("override ").strip("/") for name in [*groups, *known]} - {"defaults", "experiment"}
-    for name in plain.keys() - allowed:
-        raise InputError(f"{name} is no option of the configuration; it has {', '.join(sorted(allowed - {'hydra'}))}.")
+    groups = {str(group) for entry in known.defaults if isinstance(entry, DictConfig) for group in entry}
+    allowed = (groups | set(map(str, known))) - {"defaults", "experiment", "hydra"}
+    for unknown in map(str, plain.keys() - allowed):
+        raise InputError(f"{unknown} is no option of the configuration; it has {', '.join(sorted(allowed))}.")
     for name, value in _leaves(plain):
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, got {value}.")

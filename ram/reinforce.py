@@ -4,9 +4,9 @@ The gradient of the expected return with respect to the parameters of a stochast
 
     E[ sum_t grad log pi(choice_t | past_t) * (return_t - b_t) ]
 
-(Williams 1992; Mnih et al. 2014, equation 2, with the return from t on in place of the episode's). ``return_t`` is what
-follows choice t, and the baseline b_t may depend on anything but choice t and what comes after it, which leaves the mean
-as it is and lowers the variance. Only choices that mattered are scored: ``mask`` says which.
+(Williams 1992; Mnih et al. 2014, equation 2, with the return from t on in place of the episode's). ``return_t`` is
+what follows choice t, and the baseline b_t may depend on anything but choice t and what comes after it, which leaves
+the mean as it is and lowers the variance. Only choices that mattered are scored: ``mask`` says which.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -206,9 +207,16 @@ def _each(function: Callable[[Path], Result], paths: Sequence[Path]) -> Iterable
         yield from tqdm(pool.map(named, paths), "Reading pictures", len(paths), leave=False, delay=1, disable=None)
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    # Pillow maps a TIFF that is given by its path into memory, and garbles it if it is stored on its side.
+    with path.open("rb") as stream, Image.open(stream) as image:
+        yield image
+
+
 def _header(path: Path) -> tuple[int, int, bool]:
     """Height and width of a picture, upright, and whether it is grey."""
-    with Image.open(path) as image:
+    with _opened(path) as image:
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
         width, height = (ImageOps.exif_transpose(image) if turned else image).size
         return height, width, image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
@@ -216,7 +224,7 @@ def _header(path: Path) -> tuple[int, int, bool]:
 
 def _read(path: Path, channels: int, size: tuple[int, int] | None) -> Tensor:
     """A picture, upright, on black, and scaled to fit if there is a size: (C, h, w) uint8."""
-    with Image.open(path) as opened:
+    with _opened(path) as opened:
         image = _to_8_bit(ImageOps.exif_transpose(opened))
     if image.has_transparency_data:
         image = image.convert("RGBA")

@@ -25,11 +25,10 @@ FONTS: dict[Split, tuple[str, ...]] = {
         *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
         *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"),
         *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
-        *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
-        *("cmtt10", "cmti10", "cmmi10"),  # Computer Modern Typewriter, Text Italic, Math Italic
+        *("cmr10", "cmb10", "cmti10", "cmmi10", "cmtt10"),  # Computer Modern, but for its sans serif
     ),
-    "validation": ("cmss10",),  # Computer Modern Sans
-    "test": ("cmr10", "cmb10"),  # Computer Modern Roman
+    "validation": ("cmss10",),  # Computer Modern Sans Serif
+    "test": ("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
 }
 """Files by split, without their suffix; a family's styles stand in one split."""
 

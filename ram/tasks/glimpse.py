@@ -229,7 +229,7 @@ class GlimpseTask(Task):
         rollouts_per_image: int = 1,
         gamma: float = 1.0,
         weights: Weights | None = None,
-        compile: bool = False,
+        compile: bool = False,  # noqa: A002
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
@@ -261,7 +261,7 @@ class GlimpseTask(Task):
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self._patch_shape = self.env.single_observation_space["patches"].shape
+            self._patch_shape = self.env.sensor.patch_shape(self.env.image_set.images.shape[1])
             self.agent = agent(patch_shape=self._patch_shape, num_classes=len(self.env.classes))
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)

@@ -66,4 +66,4 @@ def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:
     try:
         module.load_state_dict(state)
     except (RuntimeError, KeyError) as error:
-        raise InputError(f"{path} does not fit this model: it was written by a run of another configuration.") from error
+        raise InputError(f"{path} does not fit this model: a run of another configuration wrote it.") from error

@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Tracker:
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Logs numbers by name."""
         for name, value in values.items():
-            self._write(lambda name=name, value=value: self._writer.add_scalar(name, value, step))
+            self._write(partial(self._writer.add_scalar, name, value, step))
 
     def text(self, name: str, text: str) -> None:
         """Logs text, shown as it is."""
@@ -44,7 +45,7 @@ class Tracker:
     def pictures(self, pictures: Mapping[str, np.ndarray | Animation], step: int, prefix: str) -> None:
         """Logs pictures by file name."""
         for name, picture in pictures.items():
-            self._write(lambda name=name, picture=picture: self._add_picture(f"{prefix}/{name}", picture, step))
+            self._write(partial(self._add_picture, f"{prefix}/{name}", picture, step))
 
     def save_pictures(self, pictures: Mapping[str, np.ndarray | Animation]) -> None:
         """Writes pictures into the run folder by file name."""
@@ -57,15 +58,18 @@ class Tracker:
     def finish(self, options: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
         """Writes ``metrics.json`` and the HParams by which TensorBoard compares runs."""
         path = self.folder / "metrics.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(dict(metrics), indent=2) + "\n")
-        os.replace(partial, path)
+        unfinished = path.with_suffix(".partial")
+        unfinished.write_text(json.dumps(dict(metrics), indent=2) + "\n")
+        os.replace(unfinished, path)
         numbers = {name: float(value) for name, value in metrics.items() if "/" in name}
-        plain = {name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in options.items()}
+        plain = {
+            name: value if isinstance(value, bool | int | float | str) else str(value)
+            for name, value in options.items()
+        }
 
         def write() -> None:
             for summary in hparams(plain, numbers):
-                self._writer.file_writer.add_summary(summary)  # type: ignore[union-attr]
+                self._add_summary(summary)
             for name, value in numbers.items():
                 self._writer.add_scalar(name, value, metrics["steps"])
 
@@ -88,7 +92,12 @@ class Tracker:
             encoded_image_string=animation_bytes(picture.frames, picture.frames_per_second),
         )
         summary = Summary(value=[Summary.Value(tag=name, image=image)])
-        self._writer.file_writer.add_summary(summary, step)  # type: ignore[union-attr]
+        self._add_summary(summary, step)
+
+    def _add_summary(self, summary: Summary, step: int | None = None) -> None:
+        """Writes what SummaryWriter has no method for: HParams into the run's own file, and ready-made images."""
+        assert self._writer.file_writer is not None
+        self._writer.file_writer.add_summary(summary, step)
 
     def _write(self, write: Callable[[], Any]) -> None:
         if self._failed:

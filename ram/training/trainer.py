@@ -6,12 +6,11 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 from tqdm import tqdm
@@ -176,8 +175,8 @@ class Trainer:
                     terms = {name: value for name, value in result.metrics().items() if name.startswith("loss/")}
                     broken = [name for name, value in terms.items() if not math.isfinite(value)]
                     raise TrainingStopped(
-                        f"At step {step} {' and '.join(broken) or 'the loss'} is not finite; training has stopped and "
-                        f"the checkpoints in {checkpoints} are from before: lower optimizer.lr or set trainer.clip_norm."
+                        f"At step {step} {' and '.join(broken) or 'the loss'} is not finite: training has stopped; the "
+                        f"checkpoints in {checkpoints} are from before. Lower optimizer.lr or set trainer.clip_norm."
                     )
                 optimizer.zero_grad()
                 result.loss.backward()
@@ -247,14 +246,12 @@ def _due(epochs: float, every: int) -> bool:
 def _interrupts() -> Iterator[Callable[[], bool]]:
     """Within, Ctrl-C and SIGTERM only raise a flag, so that a step is never cut in two."""
     raised: list[int] = []
-    held: dict[int, Any] = {}
+    held: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
-        try:
+        with suppress(ValueError):  # outside the main thread, the program that owns it handles interrupts
             held[number] = signal.signal(number, lambda number, _: raised.append(number))
-        except ValueError:  # not the main thread: the program that owns it handles interrupts
-            pass
     try:
         yield lambda: bool(raised)
     finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
+        for caught, handler in held.items():
+            signal.signal(caught, handler)

@@ -1,5 +1,7 @@
 """Images in arrays: parts, layouts, types and faults, in Python and from a file."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -32,7 +34,7 @@ def test_parts_are_held_out_by_class(given, tmp_path):
     source = given(tmp_path, images=IMAGES, labels=LABELS)
     parts = {split: source.load(split) for split in SPLITS}
     values = {split: part.images[:, 0, 0, 0].tolist() for split, part in parts.items()}
-    assert sorted(sum(values.values(), [])) == list(range(20))
+    assert sorted(itertools.chain(*values.values())) == list(range(20))
     for split, count in [("train", 16), ("validation", 2), ("test", 2)]:
         part = parts[split]
         assert part.images.shape == (count, 1, 4, 6) and part.images.dtype == torch.uint8
@@ -116,7 +118,7 @@ def test_tensors_and_arrays_that_cannot_be_written():
         ({"images": IMAGES.astype(np.int64)}, "uint8, or floating point.*int64"),
         ({"images": IMAGES > 3}, "uint8, or floating point.*bool"),
         ({"images": IMAGES.astype(np.float32)}, r"\[0, 1\] without NaN .* from 0 to 19"),
-        ({"images": -IMAGES / 255}, r"\[0, 1\] without NaN"),
+        ({"images": -(IMAGES / 255)}, r"\[0, 1\] without NaN"),
         ({"images": np.where(IMAGES == 3, np.nan, 0.5)}, r"\[0, 1\] without NaN .* nan"),
         ({"images": np.where(IMAGES == 3, 1e300, 0.5)}, r"\[0, 1\] without NaN .* 1e\+300"),
         ({"images": IMAGES[0]}, r"\(N, H, W\).*\(4, 6\)"),
@@ -132,7 +134,7 @@ def test_tensors_and_arrays_that_cannot_be_written():
         ({"images_test": IMAGES}, "labels_test.* is missing; there are images, images_test, labels"),
         ({"labels_validation": LABELS}, "images_validation.* is missing"),
         ({"images_test": IMAGES[:, :3], "labels_test": LABELS}, r"same \(C, H, W\) .* \(1, 3, 6\) and \(1, 4, 6\)"),
-        ({"images_test": IMAGES, "labels_test": LABELS + 20}, "from 0 to 21"),
+        ({"images_test": IMAGES, "labels_test": LABELS + 40}, "from 0 to 41"),
     ],
 )
 def test_refused_arrays(given, tmp_path, arrays, words):
@@ -158,7 +160,8 @@ def test_unfit_files(tmp_path):
     refused("No such file")
     path.write_bytes(b"")
     refused("is not a zip file")
-    np.save(path.open("wb"), IMAGES)
+    with path.open("wb") as stream:
+        np.save(stream, IMAGES)
     refused("is not a zip file")
     in_a_file(tmp_path, pictures=IMAGES)
     refused("unknown arrays pictures: there may be images, labels")

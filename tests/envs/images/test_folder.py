@@ -1,5 +1,6 @@
 """Pictures in folders: their layout, sizes, modes and faults."""
 
+import itertools
 import struct
 import zlib
 
@@ -52,7 +53,7 @@ def test_class_folders_in_root_are_parted_by_class(tmp_path):
     augmentation = RandomAffine(shift=1)
     source = Source(str(fill(tmp_path)), validation_share=0.2, test_share=0.1, augmentation=augmentation)
     parts = {split: source.load(split) for split in SPLITS}
-    assert sorted(sum(map(values, parts.values()), [])) == [*range(10), *range(100, 110)]
+    assert sorted(itertools.chain(*map(values, parts.values()))) == [*range(10), *range(100, 110)]
     for split, count in [("train", 7), ("validation", 2), ("test", 1)]:
         part = parts[split]
         assert part.images.dtype == torch.uint8 and part.images.shape == (2 * count, 1, 4, 4)
@@ -232,8 +233,7 @@ def test_damaged_picture_is_named(tmp_path, suffix, kept):
     path.write_bytes(path.read_bytes()[:kept])
     source = Source(str(tmp_path), channels=1, size=4)
     with pytest.raises(InputError, match=f"{path} cannot be read as a picture"):
-        for split in SPLITS:
-            source.load(split)
+        [source.load(split) for split in SPLITS]
 
 
 def test_faults_of_the_layout(tmp_path):
@@ -271,6 +271,12 @@ def test_too_few_pictures(tmp_path):
     assert len(source.load("train")) == 2
     with pytest.raises(InputError, match=r"The validation split would be empty.*images\.validation_share"):
         source.load("validation")
+
+
+def test_pictures_that_memory_cannot_hold(tmp_path):
+    fill(tmp_path)
+    with pytest.raises(InputError, match=r"do not fit into memory.* smaller images\.size"):
+        Source(str(tmp_path), size=10**8).load("train")
 
 
 def test_choose_parts_without_overlap():

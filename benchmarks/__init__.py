@@ -1,0 +1,1 @@
+"""Speed, side by side with the plain ways of doing the same: commands that print tables."""

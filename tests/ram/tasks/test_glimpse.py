@@ -1,0 +1,322 @@
+"""The glimpse task: who is trained by what, what an evaluation counts, and whether the gaze is learnt."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from envs import GlimpseSensor, GlimpseVectorEnv, InputError
+from envs.images import ImageSet
+from envs.random import RowRandom
+from ram.agent import RecurrentAttention
+from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
+from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
+from ram.tasks.glimpse import GlimpseModel, GlimpseTask, Weights, collect, play
+
+
+def _images(count: int = 40, size: int = 10, classes: int = 3) -> ImageSet:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(count, 1, size, size, generator=generator)
+    labels = torch.arange(count) % classes
+    return ImageSet(images, labels, tuple("abcdefghij"[:classes]))
+
+
+def _task(
+    images: ImageSet | None = None, policy: object = LocationNetwork, num_glimpses: int = 3, **options: object
+) -> GlimpseTask:
+    env = partial(GlimpseVectorEnv, images=images or _images(), sensor=GlimpseSensor(4), num_glimpses=num_glimpses)
+    agent = partial(
+        RecurrentAttention,
+        glimpse=partial(GlimpseNetwork, patch_size=8, location_size=8, output_size=16),
+        core=partial(CoreNetwork, size=16),
+        policy=policy,
+    )
+    options = {"baseline": NoBaseline, "batch_size": 8} | options
+    return GlimpseTask(env, agent, **options)  # type: ignore[arg-type]
+
+
+def _touched(task: GlimpseTask, loss: Tensor) -> set[str]:
+    """The networks that a loss sends a gradient to."""
+    task.zero_grad()
+    loss.backward(retain_graph=True)
+    with_gradient = {
+        name for name, value in task.named_parameters() if value.grad is not None and value.grad.abs().max() > 0
+    }
+    return {".".join(name.split(".")[:2]) for name in with_gradient}
+
+
+def _only(**weights: float) -> Weights:
+    return Weights(**({"answer": 0.0, "baseline": 0.0} | weights))
+
+
+def test_the_supervised_loss_gives_the_location_network_nothing() -> None:
+    task = _task()
+    rollout = collect(task.agent, task.env, torch.randn(3, 8, 2), {"episode": 0})
+    answer = torch.nn.functional.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
+    assert _touched(task, answer) == {"agent.glimpse", "agent.core", "agent.action"}
+
+
+def test_the_policy_loss_reaches_the_location_network_alone() -> None:
+    task = _task(weights=_only())
+    losses = [task(step).loss for step in range(5)]  # some step has a right answer
+    assert set().union(*(_touched(task, loss) for loss in losses)) == {"agent.location"}
+
+
+def test_through_core_opens_the_way_into_the_core() -> None:
+    task = _task(policy=partial(LocationNetwork, through_core=True), weights=_only())
+    losses = [task(step).loss for step in range(5)]
+    assert set().union(*(_touched(task, loss) for loss in losses)) == {
+        "agent.location",
+        "agent.core",
+        "agent.glimpse",
+    }
+
+
+def test_the_baseline_loss_trains_the_baseline_alone() -> None:
+    task = _task(baseline=Learned, weights=_only(baseline=1.0))
+    for parameter in task.agent.location.parameters():
+        parameter.requires_grad_(False)
+    assert _touched(task, task(0).loss) == {"baseline.head"}
+
+
+@pytest.mark.parametrize("num_glimpses", [1, 2, 5])
+def test_neither_the_first_nor_the_never_used_location_is_scored(num_glimpses: int) -> None:
+    task = _task(num_glimpses=num_glimpses)
+    rollout = collect(task.agent, task.env, torch.randn(num_glimpses, 8, 2), {"episode": 0})
+    # num_glimpses looks: the first is given, so there are num_glimpses - 1 choices, each scored where it was made.
+    assert rollout.mask.sum(0).tolist() == [num_glimpses - 1] * 8
+    assert not rollout.mask[-1].any()
+
+
+def test_with_one_glimpse_there_is_nothing_to_learn_about_where_to_look() -> None:
+    task = _task(num_glimpses=1, weights=_only())
+    assert _touched(task, task(0).loss) == set()
+
+
+def test_the_last_sample_changes_nothing() -> None:
+    task = _task(weights=_only())
+    noise = torch.randn(3, 8, 2)
+    other = noise.clone()
+    other[-1] += 1
+    rollouts = [collect(task.agent, task.env, each, {"episode": 0}) for each in (noise, other)]
+    assert torch.equal(rollouts[0].location, rollouts[1].location)
+    assert torch.equal(rollouts[0].logits, rollouts[1].logits)
+    assert torch.equal(rollouts[0].reward, rollouts[1].reward)
+
+
+def test_the_rollout_scores_the_raw_sample_and_the_world_sees_it_clamped() -> None:
+    task = _task()
+    noise = torch.full((3, 8, 2), 20.0)
+    rollout = collect(task.agent, task.env, noise, {"episode": 0})
+    assert rollout.sample[:-1].min() > 1
+    assert torch.equal(rollout.location[1:], torch.ones(2, 8, 2))
+    expected = task.agent.location(rollout.features).log_prob(rollout.sample)
+    torch.testing.assert_close(rollout.log_prob, expected)
+
+
+def test_a_label_is_due_at_the_end_alone() -> None:
+    task = _task()
+    rollout = collect(task.agent, task.env, torch.randn(3, 8, 2), {"episode": 0, "index": torch.arange(8)})
+    assert (rollout.label[:-1] == -100).all()
+    assert torch.equal(rollout.label[-1], _images().labels[:8])
+    right = rollout.logits[-1].argmax(-1) == rollout.label[-1]
+    assert torch.equal(rollout.reward.sum(0), right.float())
+
+
+def test_an_epoch_shows_every_image_once_in_a_new_order() -> None:
+    task = _task(batch_size=8)
+    epochs = [torch.cat([task._batch(step) for step in range(5 * epoch, 5 * epoch + 5)]) for epoch in range(2)]
+    assert all(torch.equal(epoch.sort().values, torch.arange(40)) for epoch in epochs)
+    assert not torch.equal(*epochs)
+
+
+def test_a_step_is_a_function_of_seed_and_step() -> None:
+    task, again, other = _task(seed=3), _task(seed=3), _task(seed=4)
+    for _ in range(3):
+        task(0)  # what happened before does not matter
+    assert torch.equal(task(7).loss, again(7).loss)
+    assert not torch.equal(task(7).loss, other(7).loss)
+
+
+def test_differently_seeded_runs_share_no_row() -> None:
+    first, second = _task(seed=0), _task(seed=1)
+    noise = torch.cat([first._noise(0), second._noise(0)], dim=1).transpose(0, 1).flatten(1)
+    assert len(noise.unique(dim=0)) == 16
+
+
+@pytest.mark.parametrize("baseline", [NoBaseline, MovingAverage, Learned, LeaveOneOut])
+def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type) -> None:
+    task = _task(baseline=baseline, rollouts_per_image=2, weights=Weights(entropy=0.1))
+    result = task(0)
+    result.loss.backward()
+    metrics = result.metrics()
+    assert {"loss/total", "loss/policy", "loss/answer", "loss/baseline", "policy/entropy"} <= metrics.keys()
+    assert metrics["loss/total"] == pytest.approx(
+        metrics["loss/policy"] + metrics["loss/answer"] + metrics["loss/baseline"] - 0.1 * metrics["policy/entropy"],
+        rel=1e-5,
+    )
+
+
+def test_diagnostics_leave_no_trace_and_repeat() -> None:
+    task = _task(baseline=MovingAverage)
+    task(0)
+    before = {name: value.clone() for name, value in task.state_dict().items() if isinstance(value, Tensor)}
+    first, second = task.diagnostics(1), task.diagnostics(2)
+    assert first == second
+    assert first["grad/variance_location"] > 0
+    assert all(torch.equal(value, before[name]) for name, value in task.state_dict().items() if name in before)
+    assert task.training
+
+
+def test_the_measured_variance_is_that_of_single_episodes() -> None:
+    task = _task(images=_images(8))
+    task.agent.requires_grad_(True)
+    env = task._env("train", 8, 1)
+    env.reset(seed=task._row_seed)
+    gradients = []
+    rollout = collect(task.agent, env, task._noise(0, env), {"index": torch.arange(8), "episode": 0})
+    for row in range(8):
+        score = (rollout.log_prob[:-1, row] * rollout.reward[-1, row]).sum()
+        parts = torch.autograd.grad(score, list(task.agent.location.parameters()), retain_graph=True)
+        gradients.append(torch.cat([part.flatten() for part in parts]))
+    expected = torch.stack(gradients).var(0).sum().item()
+    measured = task.diagnostics(0)
+    assert measured["grad/variance_location"] == pytest.approx(expected, rel=1e-4)
+    assert measured["grad/variance_ratio"] == pytest.approx(1.0)
+
+
+def test_leave_one_out_lowers_the_variance() -> None:
+    task = _task(baseline=LeaveOneOut, rollouts_per_image=8)
+    assert task.diagnostics(0)["grad/variance_ratio"] < 0.8
+
+
+def test_evaluation_counts_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", 7)
+    task = _task()
+    images = _images()
+    env = task._env("test", 40)
+    env.reset(seed=task._row_seed)
+    answers = play(task.agent, env, torch.arange(40), task._row_seed).logits[-1].argmax(-1)
+    expected = 100 * (answers != images.labels).float().mean().item()
+    assert task.evaluate("validation")["error"] == pytest.approx(expected)
+
+
+def test_evaluation_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = _task()
+    errors = []
+    for rows in (7, 40, 64):
+        monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
+        task._evaluation_envs.clear()
+        errors.append(task.evaluate("test"))
+    assert errors[0].keys() == {"error", "error_sampled", "error_mc", "error_random"}
+    for other in errors[1:]:
+        assert other == pytest.approx(errors[0], abs=1e-9)
+
+
+def test_a_random_policy_is_evaluated_by_random_looks() -> None:
+    task = _task(policy=RandomLocation)
+    env = task._env("test", 40)
+    env.reset(seed=0)
+    location = play(task.agent, env, torch.arange(40), 0).location
+    assert location[1:].std() > 0.4
+    assert task.diagnostics(0) == {}
+
+
+def test_predict_agrees_with_the_evaluation() -> None:
+    task = _task()
+    images = _images()
+    arguments = {
+        "env": partial(GlimpseVectorEnv, images=images, sensor=GlimpseSensor(4), num_glimpses=3),
+        "agent": partial(
+            RecurrentAttention,
+            glimpse=partial(GlimpseNetwork, patch_size=8, location_size=8, output_size=16),
+            core=partial(CoreNetwork, size=16),
+        ),
+        "seed": 0,
+        "device": "cpu",
+    }
+    model = GlimpseTask.restore(task.state_dict(), arguments)
+    assert isinstance(model, GlimpseModel)
+    prediction = model.predict(images.images)
+    wrong = sum(name != images.classes[label] for name, label in zip(prediction.label, images.labels, strict=True))
+    assert 100 * wrong / 40 == pytest.approx(task.evaluate("validation")["error"])
+    assert prediction.location.shape == (40, 3, 2)
+    torch.testing.assert_close(prediction.probability.sum(-1), torch.ones(40))
+    other_size = model.predict(np.zeros((2, 1, 30, 17), np.uint8))
+    assert len(other_size.label) == 2
+    with pytest.raises(InputError, match=r"\(N, 1, H, W\)"):
+        model.predict(torch.zeros(2, 3, 10, 10))
+
+
+def test_pictures_are_drawn() -> None:
+    pictures = _task().pictures("test")
+    assert pictures.keys() == {"glimpses.png", "glimpses.gif", "locations.png"}
+    still = pictures["glimpses.png"]
+    assert isinstance(still, np.ndarray)
+    assert still.dtype == np.uint8
+    assert still.shape[-1] == 3
+
+
+def test_the_state_of_other_classes_is_refused() -> None:
+    with pytest.raises((KeyError, RuntimeError)):
+        _task(_images(classes=3)).load_state_dict(_task(_images(classes=4)).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"batch_size": 0}, r"task\.batch_size"),
+        ({"batch_size": 41}, r"task\.batch_size"),
+        ({"rollouts_per_image": 0}, r"task\.rollouts_per_image"),
+        ({"gamma": 1.5}, r"task\.gamma"),
+        ({"baseline": LeaveOneOut}, r"task\.rollouts_per_image"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, object], name: str) -> None:
+    with pytest.raises(InputError, match=name):
+        _task(**options)
+
+
+def _signpost(count: int) -> ImageSet:
+    """The middle says in which corner the class stands; the other corners hold any class.
+
+    One look at the middle and one at a corner: who looks where the sign points is always right, who looks anywhere
+    else is right half the time.
+    """
+    random = RowRandom(torch.arange(count), torch.zeros(count, dtype=torch.long))
+    corner, label = random.integers("corner", 4), random.integers("label", 2)
+    bits = (random.uniform("bits", 4) < 0.5).long()
+    bits[torch.arange(count), corner] = label
+    images = torch.zeros(count, 1, 12, 12)
+    for place, (row, column) in enumerate([(0, 0), (0, 8), (8, 0), (8, 8)]):
+        images[:, 0, row : row + 4, column : column + 4] = 0.25 + 0.75 * bits[:, place, None, None]
+        sign_row, sign_column = 4 + 2 * (row > 0), 4 + 2 * (column > 0)
+        images[corner == place, 0, sign_row : sign_row + 2, sign_column : sign_column + 2] = 1
+    return ImageSet(images, label, ("dark", "bright"))
+
+
+def _error_after_training(policy: object) -> float:
+    env = partial(
+        GlimpseVectorEnv, images=_signpost(512), sensor=GlimpseSensor(4), num_glimpses=2, first_location="center"
+    )
+    agent = partial(
+        RecurrentAttention,
+        glimpse=partial(GlimpseNetwork, patch_size=32, location_size=32, output_size=32),
+        core=partial(CoreNetwork, size=32),
+        policy=policy,
+    )
+    task = GlimpseTask(env, agent, LeaveOneOut, batch_size=64, rollouts_per_image=4, seed=1)
+    optimizer = torch.optim.Adam(task.parameters(), 3e-3)
+    for step in range(800):
+        loss = task(step).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return task.evaluate("validation")["error"]
+
+
+def test_the_gaze_is_learnt() -> None:
+    assert _error_after_training(partial(LocationNetwork, std=0.7)) < 15
+    assert _error_after_training(RandomLocation) > 30

@@ -1,0 +1,147 @@
+"""The estimator against numbers worked out by hand and against the exact gradient of an enumerable problem."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from ram.baselines import Baseline, Estimate, Learned, LeaveOneOut, MovingAverage, NoBaseline
+from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
+
+STEPS, CHOICES = 2, 3
+REWARD = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.5], [0.25, 1.0, 0.0]])  # at the end, by both choices
+FIRST_REWARD = torch.tensor([0.5, 0.0, -1.0])  # at once, by the first choice
+
+
+def test_returns_are_discounted_sums_of_what_follows() -> None:
+    reward = torch.tensor([[1.0, 0.0], [2.0, 0.0], [4.0, 8.0]])
+    expected = torch.tensor([[1 + 0.5 * 2 + 0.25 * 4, 0.25 * 8], [2 + 0.5 * 4, 0.5 * 8], [4.0, 8.0]])
+    assert torch.equal(discounted_returns(reward, 0.5), expected)
+
+
+def test_returns_without_discount_are_plain_sums() -> None:
+    assert torch.equal(discounted_returns(torch.tensor([[1.0], [2.0], [4.0]])), torch.tensor([[7.0], [6.0], [4.0]]))
+
+
+def test_loss_sums_over_steps_and_averages_over_episodes() -> None:
+    log_prob = torch.tensor([[-1.0, -2.0], [-3.0, -4.0]])
+    advantage = torch.tensor([[1.0, 10.0], [100.0, 1000.0]])
+    mask = torch.tensor([[True, True], [True, False]])
+    assert policy_gradient_loss(log_prob, advantage, mask) == pytest.approx((1 + 300 + 20) / 2)
+
+
+def test_unscored_choices_may_hold_anything() -> None:
+    log_prob = torch.tensor([[-1.0], [float("nan")]], requires_grad=True)
+    loss = policy_gradient_loss(log_prob, torch.ones(2, 1), torch.tensor([[True], [False]]))
+    loss.backward()
+    assert log_prob.grad is not None
+    assert torch.equal(log_prob.grad, torch.tensor([[-1.0], [0.0]]))
+
+
+def test_the_advantage_is_detached() -> None:
+    advantage = torch.ones(1, 1, requires_grad=True)
+    log_prob = torch.zeros(1, 1, requires_grad=True)
+    policy_gradient_loss(log_prob, advantage, torch.ones(1, 1, dtype=torch.bool)).backward()
+    assert advantage.grad is None
+
+
+def _policy(parameters: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the first choice (3,), and of the second after each first (B, 3)."""
+    return parameters[0].log_softmax(-1), parameters[1:][first].log_softmax(-1)
+
+
+def _rollout(parameters: Tensor, trajectories: list[tuple[int, int]]) -> Rollout:
+    first, second = torch.tensor(trajectories).T
+    log_first, log_second = _policy(parameters, first)
+    log_prob = torch.stack([log_first[first], log_second.gather(1, second[:, None])[:, 0]])
+    reward = torch.stack([FIRST_REWARD[first], REWARD[first, second]]).double()
+    # Before the first choice nothing is known; before the second, the first.
+    known = torch.stack([torch.zeros(len(first), CHOICES), torch.nn.functional.one_hot(first, CHOICES).float()])
+    empty = torch.zeros(STEPS, len(first), 2)
+    return Rollout(
+        features=known.double(),
+        log_prob=log_prob,
+        mask=torch.ones(STEPS, len(first), dtype=torch.bool),
+        reward=reward,
+        logits=empty,
+        label=torch.full((STEPS, len(first)), -100),
+        group=torch.zeros(len(first), dtype=torch.long),
+        location=empty,
+        sample=empty,
+    )
+
+
+def _exact_gradient(parameters: Tensor, gamma: float) -> Tensor:
+    parameters = parameters.clone().requires_grad_()
+    every = list(product(range(CHOICES), repeat=2))
+    rollout = _rollout(parameters, every)
+    probability = rollout.log_prob.sum(0).exp()
+    # The gradient that rewards from t on give choice t, each discounted from t: what the estimator is an estimate of.
+    returns = discounted_returns(rollout.reward, gamma)
+    objective_first = (rollout.log_prob[0].exp() * rollout.log_prob[1].exp().detach() * returns[0]).sum()
+    objective_second = (rollout.log_prob[0].exp().detach() * rollout.log_prob[1].exp() * returns[1]).sum()
+    assert float(probability.sum().detach()) == pytest.approx(1)
+    (gradient,) = torch.autograd.grad(objective_first + objective_second, parameters)
+    return gradient
+
+
+def _mean_estimate(parameters: Tensor, baseline: Baseline, rollouts: int, gamma: float) -> Tensor:
+    """The estimator's mean over all combinations of trajectories, each weighted with its probability."""
+    mean = torch.zeros_like(parameters)
+    every = list(product(range(CHOICES), repeat=2))
+    for trajectories in product(every, repeat=rollouts):
+        free = parameters.clone().requires_grad_()
+        rollout = _rollout(free, list(trajectories))
+        returns = discounted_returns(rollout.reward, gamma)
+        advantage = returns - baseline(rollout, returns).value
+        loss = policy_gradient_loss(rollout.log_prob, advantage, rollout.mask)
+        (gradient,) = torch.autograd.grad(-loss, free)
+        mean += rollout.log_prob.detach().sum().exp() * gradient
+    return mean
+
+
+def _moving_average() -> Baseline:
+    baseline = MovingAverage(CHOICES, 1).double()
+    baseline.mean, baseline.weight = torch.tensor(0.4), torch.tensor(0.5)
+    return baseline.eval()  # as it stands before a batch
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.7])
+@pytest.mark.parametrize(
+    ("build", "rollouts"),
+    [
+        (lambda: NoBaseline(CHOICES, 1), 1),
+        (_moving_average, 1),
+        (lambda: Learned(CHOICES, 1).double(), 1),
+        (lambda: LeaveOneOut(CHOICES, 2), 2),
+        (lambda: LeaveOneOut(CHOICES, 3), 3),
+    ],
+    ids=["none", "moving_average", "learned", "leave_one_out_2", "leave_one_out_3"],
+)
+def test_the_mean_estimate_is_the_exact_gradient(build: Callable[[], Baseline], rollouts: int, gamma: float) -> None:
+    torch.manual_seed(0)
+    parameters = torch.randn(1 + CHOICES, CHOICES, dtype=torch.float64)
+    exact = _exact_gradient(parameters, gamma)
+    mean = _mean_estimate(parameters, build(), rollouts, gamma)
+    torch.testing.assert_close(mean, exact, rtol=1e-5, atol=1e-7)
+
+
+def test_without_discount_the_exact_gradient_is_that_of_the_expected_return() -> None:
+    torch.manual_seed(1)
+    parameters = torch.randn(1 + CHOICES, CHOICES, dtype=torch.float64, requires_grad=True)
+    rollout = _rollout(parameters, list(product(range(CHOICES), repeat=2)))
+    expected_return = (rollout.log_prob.sum(0).exp() * rollout.reward.sum(0)).sum()
+    (gradient,) = torch.autograd.grad(expected_return, parameters)
+    torch.testing.assert_close(_exact_gradient(parameters.detach(), 1.0), gradient)
+
+
+def test_a_baseline_that_saw_the_choices_own_return_would_be_caught() -> None:
+    class Cheat(Baseline):
+        def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+            return Estimate(0.5 * returns, returns.new_zeros(()))
+
+    parameters = torch.randn(1 + CHOICES, CHOICES, dtype=torch.float64)
+    difference = _mean_estimate(parameters, Cheat(CHOICES, 1), 1, 1.0) - _exact_gradient(parameters, 1.0)
+    assert difference.abs().max() > 1e-2

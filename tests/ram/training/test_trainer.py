@@ -1,0 +1,182 @@
+"""The loop on a task that can be followed by hand."""
+
+import math
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from envs import InputError
+from ram.tasks import StepResult, Task
+from ram.training import checkpoint
+from ram.training.tracker import Tracker
+from ram.training.trainer import Trainer, TrainingStopped
+
+
+class Slope(Task):
+    """Its loss falls by what the optimizer moves the one weight; its error is scripted, one value an evaluation."""
+
+    steps_per_epoch, examples_per_step, unit, monitor, maximize = 4, 2, "things", "error", False
+
+    def __init__(self, errors: tuple[float, ...] = (), broken_at: int | None = None) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2))
+        self.errors, self.broken_at = list(errors), broken_at
+        self.seen: list[int] = []
+        self.evaluated_with: list[float] = []
+        self.signal_at: int | None = None
+
+    def forward(self, step: int) -> StepResult:
+        self.seen.append(step)
+        if step == self.signal_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        term = self.weight.sum() * (3.0 + step % 2)
+        broken = term * (math.nan if step == self.broken_at else 0.0)
+        loss = term + broken
+        values = {"loss/total": loss.item(), "loss/slope": term.item(), "loss/broken": broken.item()}
+        return StepResult(loss, lambda: values)
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        self.evaluated_with.append(self.weight[0].item())
+        return {"error": self.errors.pop(0) if self.errors else 1.0}
+
+    @classmethod
+    def restore(cls, state: object, arguments: object) -> None:
+        return None
+
+    def diagnostics(self, step: int) -> dict[str, float]:
+        return {"grad/variance_location": 1.5}
+
+    def pictures(self, split: str) -> dict[str, np.ndarray]:
+        return {"dot.png": np.zeros((4, 4, 3), np.uint8)}
+
+
+SGD = partial(torch.optim.SGD, lr=0.5)
+
+
+def _fit(folder: Path, task: Task, resume: bool = False, optimizer: object = SGD, **options: object):
+    trainer = Trainer(**({"max_epochs": 3, "average_decay": 0.0, "schedule": "constant"} | options))  # type: ignore[arg-type]
+    tracker = Tracker(folder)
+    try:
+        return trainer.fit(task, optimizer, tracker, folder / "checkpoints", resume)  # type: ignore[arg-type]
+    finally:
+        tracker.close()
+
+
+def test_it_takes_as_many_steps_as_the_budget_allows(tmp_path: Path) -> None:
+    task = Slope()
+    progress = _fit(tmp_path, task)
+    assert task.seen == list(range(12))
+    assert progress.step == 12
+    assert _fit(tmp_path, Slope(), max_steps=5).step == 5
+
+
+@pytest.mark.parametrize(
+    ("schedule", "halfway"), [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5), ("exponential", 0.1)]
+)
+def test_schedules(tmp_path: Path, schedule: str, halfway: float) -> None:
+    rates = []
+
+    class Recording(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            rates.append(self.param_groups[0]["lr"])
+
+    _fit(tmp_path, Slope(), schedule=schedule, optimizer=partial(Recording, lr=0.5))
+    assert rates[0] == pytest.approx(0.5)
+    assert rates[6] == pytest.approx(0.5 * halfway)
+
+
+def test_the_gradient_is_clipped(tmp_path: Path) -> None:
+    free, clipped = Slope(), Slope()
+    _fit(tmp_path / "free", free, max_steps=1)
+    _fit(tmp_path / "clipped", clipped, max_steps=1, clip_norm=1.0)
+    assert free.weight.tolist() == pytest.approx([-1.5, -1.5])
+    assert clipped.weight.norm().item() == pytest.approx(0.5)
+
+
+def test_the_best_on_validation_is_kept_with_its_averaged_weights(tmp_path: Path) -> None:
+    task = Slope(errors=(5.0, 2.0, 4.0))
+    progress = _fit(tmp_path, task, average_decay=0.9)
+    assert (progress.best, progress.best_step) == (2.0, 8)
+    state = checkpoint.load(tmp_path / "checkpoints" / "best.pt")
+    assert state["progress"]["step"] == 8
+    assert state["average"]["weight"][0].item() == pytest.approx(task.evaluated_with[1])
+    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt")["progress"]["step"] == 12
+
+
+def test_a_maximised_monitor_keeps_the_largest(tmp_path: Path) -> None:
+    task = Slope(errors=(5.0, 9.0, 4.0))
+    task.maximize = True
+    assert _fit(tmp_path, task).best == 9.0
+
+
+def test_patience_ends_the_training(tmp_path: Path) -> None:
+    progress = _fit(tmp_path, Slope(errors=(5.0, 4.0, 4.0, 6.0, 1.0)), max_epochs=10, patience=2)
+    assert (progress.step, progress.best, progress.stopped_early) == (16, 4.0, True)
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_term(tmp_path: Path) -> None:
+    with pytest.raises(TrainingStopped, match=r"step 6 loss/total and loss/broken"):
+        _fit(tmp_path, Slope(broken_at=6))
+    state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
+    assert state["progress"]["step"] == 4
+    assert torch.isfinite(state["task"]["weight"]).all()
+
+
+@pytest.mark.parametrize("optimizer", [SGD, partial(torch.optim.AdamW, lr=0.1)])
+def test_resumed_equals_uninterrupted(tmp_path: Path, optimizer: object) -> None:
+    options = {"average_decay": 0.5, "schedule": "cosine", "optimizer": optimizer}
+    whole = Slope(errors=(5.0, 2.0, 4.0))
+    expected = _fit(tmp_path / "whole", whole, **options)
+
+    cut = Slope(errors=(5.0, 2.0, 4.0))
+    cut.signal_at = 5
+    with pytest.raises(TrainingStopped, match="Interrupted after step 6"):
+        _fit(tmp_path / "cut", cut, **options)
+    rest = Slope(errors=(2.0, 4.0))
+    progress = _fit(tmp_path / "cut", rest, resume=True, **options)
+    assert cut.seen + rest.seen == whole.seen
+    assert torch.equal(rest.weight, whole.weight)
+    assert (progress.best, progress.best_step, progress.stale) == (expected.best, expected.best_step, expected.stale)
+    ends = [checkpoint.load(tmp_path / name / "checkpoints" / "last.pt") for name in ("whole", "cut")]
+    assert torch.equal(ends[0]["average"]["weight"], ends[1]["average"]["weight"])
+
+
+def test_everything_is_logged(tmp_path: Path) -> None:
+    _fit(tmp_path, Slope(), log_every=1, picture_every=1)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    logged = set(events.Tags()["scalars"])
+    assert {"loss/total", "grad/norm", "optimizer/lr", "speed/things_per_second", "validation/error"} <= logged
+    assert "grad/variance_location" in logged
+    assert events.Tags()["images"] == ["validation/dot.png"]
+    assert [event.step for event in events.Scalars("loss/total")] == list(range(12))
+
+
+def test_an_optimizer_that_refuses_its_options_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"optimizer: .*-1"):
+        _fit(tmp_path, Slope(), optimizer=partial(torch.optim.SGD, lr=-1.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"max_epochs": 0}, "max_epochs"),
+        ({"max_steps": 0}, "max_steps"),
+        ({"evaluate_every": 0}, "evaluate_every"),
+        ({"patience": 0}, "patience"),
+        ({"log_every": 0}, "log_every"),
+        ({"diagnose_every": -1}, "diagnose_every"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"average_decay": 1.0}, "average_decay"),
+        ({"schedule": "sometimes"}, "schedule"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, object], name: str) -> None:
+    with pytest.raises(InputError, match=rf"trainer\.{name}"):
+        Trainer(**options)  # type: ignore[arg-type]
