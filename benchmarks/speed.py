@@ -39,12 +39,13 @@ _GLIMPSES = 6
 # Timing and printing.
 
 
-def alternate(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+def alternate(runs: Mapping[str, Callable[[], object]], seconds: float, least: int = 3) -> dict[str, float]:
     """Times several functions, called in turn, after one call each to warm up.
 
     Args:
         runs: what to call, by name.
-        seconds: for all together; there are three rounds at least.
+        seconds: for all together.
+        least: how many rounds there are at least.
 
     Returns:
         The median seconds of a call, by name.
@@ -54,7 +55,7 @@ def alternate(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[
     spent: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds
     rounds = 0
-    while rounds < 3 or time.perf_counter() < end:
+    while rounds < least or time.perf_counter() < end:
         for name, run in runs.items():
             began = time.perf_counter()
             run()
@@ -81,11 +82,14 @@ def machine() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     cpu = names[0] if names else platform.processor() or platform.machine()
-    threads = torch.get_num_threads()
     return (
         f"{cpu}, {os.cpu_count()} cores ({torch.backends.cpu.get_cpu_capability()}); torch {torch.__version__} on "
-        f"{threads} thread{'s' * (threads > 1)}; Python {platform.python_version()}; {platform.system()}."
+        f"{_threads(torch.get_num_threads())}; Python {platform.python_version()}; {platform.system()}."
     )
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count > 1)}"
 
 
 # The sensor.
@@ -306,20 +310,19 @@ def episode(env: gymnasium.vector.VectorEnv, as_tensors: bool = False) -> Callab
     return run
 
 
-def time_environment(images: ImageSet, seconds: float) -> None:
+def time_environment(images: ImageSet, seconds: float, least: int) -> None:
     """Environment steps a second, by the number of rows."""
     rows = []
     for count in (1, 16, 256, _ROWS, 8192):
         build = partial(GlimpseVectorEnv, images=images, num_envs=count, num_glimpses=_GLIMPSES)
         runs = {"torch": episode(build(output="torch"), as_tensors=True), "numpy": episode(build())}
-        spent = alternate(runs, seconds)
-        rows.append([f"{count:,}"] + [f"{count * (_GLIMPSES + 1) / spent[name]:,.0f}" for name in runs] + [""] * 3)
         if count == _ROWS:
             single = partial(GlimpseEnv, images=images, num_glimpses=_GLIMPSES)
-            plain = gymnasium.vector.SyncVectorEnv([single] * count)
-            spent = alternate(runs | {"plain": episode(plain)}, seconds)
-            rows[-1] = [f"{count:,}"] + [f"{count * (_GLIMPSES + 1) / spent[name]:,.0f}" for name in spent]
-            rows[-1] += [f"{spent['plain'] / spent[name]:.0f}" for name in runs]
+            runs["plain"] = episode(gymnasium.vector.SyncVectorEnv([single] * count))
+        spent = alternate(runs, seconds, least)
+        speeds = [f"{count * (_GLIMPSES + 1) / value:,.0f}" for value in spent.values()]
+        ratios = [f"{spent['plain'] / spent[name]:.0f}" for name in ("torch", "numpy")] if count == _ROWS else [""] * 3
+        rows.append([f"{count:,}", *speeds, *ratios])
     show(
         "Environment",
         ["rows", "torch (steps/s)", "numpy (steps/s)", "SyncVectorEnv (steps/s)", "torch faster by", "numpy faster by"],
@@ -338,7 +341,7 @@ _SAMPLING = "sampling and random numbers"
 _LOSS = "loss, baseline and heads"
 _AUTOGRAD = "the rest of autograd"
 _OPTIMIZER = "optimiser and averaging"
-_RANGES = (_NETWORKS, _ENVIRONMENT, _SAMPLING, _LOSS, _AUTOGRAD, _OPTIMIZER)
+_PARTS = (_PRODUCTS, _NETWORKS, _ENVIRONMENT, _SAMPLING, _LOSS, _AUTOGRAD, _OPTIMIZER)
 _STEP = "training step"
 
 
@@ -373,38 +376,34 @@ class _SeenTraining(Training):
     update = record_function(_OPTIMIZER)(Training.update)
 
 
-def _part(event: Any) -> str | None:
-    """Which part of a training step an event of the profiler belongs to; None outside of one."""
-    if event.name in ("aten::mm", "aten::addmm"):
-        return _PRODUCTS
-    while event is not None and event.name not in (*_RANGES, _STEP):
-        event = event.cpu_parent
-    if event is None:
-        return None
-    return _LOSS if event.name == _STEP else str(event.name)
+def _attribute(event: Any, part: str, spent: dict[str, float]) -> None:
+    """Adds the milliseconds of an event of the profiler, and of those within, to the parts that they belong to."""
+    part = event.name if event.name in spent else part
+    spent[_PRODUCTS if event.name in ("aten::mm", "aten::addmm") else part] += event.self_cpu_time_total / 1e3
+    for child in event.cpu_children:
+        _attribute(child, part, spent)
 
 
 def time_parts(images: ImageSet, steps: int) -> None:
     """The parts of a training step, by the profiler."""
     training = _SeenTraining(images, 128, _SeenTask, partial(_SeenAgent, policy=_SeenLocation), _SeenEnv)
-    spent = alternate({"plain": Training(images, 128).step, "in sight": training.step}, 0)
-    began = time.perf_counter()
+    plain = alternate({"step": training.step}, seconds=0, least=steps)["step"]
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         for _ in range(steps):
             training.step()
-    del began
-    parts = dict.fromkeys([_PRODUCTS, *_RANGES], 0.0)
+    each: list[dict[str, float]] = []
     for event in profiler.events() or []:
-        name = _part(event)
-        if name:
-            parts[name] += event.self_cpu_time_total / steps / 1e3
+        if event.name == _STEP:
+            each.append(dict.fromkeys(_PARTS, 0.0))
+            _attribute(event, _LOSS, each[-1])
+    parts = {name: median(spent[name] for spent in each) for name in _PARTS}
     total = sum(parts.values())
-    del spent
     show(
         "Where the time of a training step goes",
         ["part", "ms", "share"],
         [[name, f"{value:.2f}", f"{100 * value / total:.0f} %"] for name, value in parts.items()],
-        f"Mean of {steps} steps at batch 128 under the profiler, which makes all but the products look slower",
+        f"Batch 128, medians of {steps} steps under the profiler, which makes small operations look slower:\n"
+        f"{total:.1f} ms a step with it, {1e3 * plain:.1f} ms without. A part holds the time that Python takes in it.",
     )
 
 
@@ -441,45 +440,42 @@ class HeadsEveryStep(GlimpseTask):
 
 def time_variants(images: ImageSet, seconds: float, compiled: bool) -> None:
     """Other ways to take the same training steps."""
-    threads, steps = torch.get_num_threads(), 4
-    other = 1 if threads > 1 else 2
-    default, each = Training(images, 128), Training(images, 128, HeadsEveryStep)
+    threads = torch.get_num_threads()
+    other = 2 if threads == 1 else 1
+    default, each, threaded = Training(images, 128), Training(images, 128, HeadsEveryStep), Training(images, 128)
     torch.testing.assert_close(each.task(0).loss, default.task(0).loss)
-    variants = {
-        f"default: {threads} thread{'s' * (threads > 1)}, fused AdamW, heads once for all looks": default,
-        f"{other} thread{'s' * (other > 1)}": Training(images, 128),
-        "AdamW, foreach": Training(images, 128, foreach=True),
-        "AdamW, one parameter after another": Training(images, 128, foreach=False),
-        "heads at every look": each,
+
+    def step_with_other_threads() -> None:
+        torch.set_num_threads(other)
+        threaded.step()
+        torch.set_num_threads(threads)
+
+    runs = {
+        f"default: {_threads(threads)}, fused AdamW, heads once for all looks": default.step,
+        "AdamW, foreach": Training(images, 128, foreach=True).step,
+        "AdamW, one parameter after another": Training(images, 128, foreach=False).step,
+        "heads at every look": each.step,
     }
-    note = ""
+    note = "torch.compile is left out."
     if compiled:
         began = time.perf_counter()
+        training = Training(images, 128, compile=True)
         try:
-            training = Training(images, 128, compile=True)
-            for _ in range(2):
-                training.step()
-            variants["torch.compile of the agent's step"] = training
-            note = f" Compiling took {time.perf_counter() - began:.0f} s."
-        except RuntimeError as error:  # what torch.compile raises, for want of a C++ compiler among others
-            note = f" torch.compile failed: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
-
-    def run(training: Training, threads: int) -> None:
-        torch.set_num_threads(threads)
-        for _ in range(steps):
             training.step()
-
-    runs = {}
-    for name, training in variants.items():
-        runs[name] = partial(run, training, other if name.startswith(str(other)) else threads)
+        except RuntimeError as error:  # the class of all that torch.compile raises, as for want of a C++ compiler
+            note = f"torch.compile failed: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        else:
+            runs["torch.compile of the agent's step"] = training.step
+            note = f"The first compiled step took {time.perf_counter() - began:.0f} s."
+    runs[_threads(other)] = step_with_other_threads
     spent = alternate(runs, seconds)
-    torch.set_num_threads(threads)
     base = next(iter(spent.values()))
     show(
         "What was tried",
         ["variant", "step (ms)", "against the default"],
-        [[name, f"{1e3 * value / steps:.2f}", f"{value / base:.2f}"] for name, value in spent.items()],
-        f"Training steps at batch 128, {steps} in turn; below 1 is faster.{note}",
+        [[name, f"{1e3 * value:.2f}", f"{value / base:.2f}"] for name, value in spent.items()],
+        f"A training step at batch 128; below 1 is faster. {note}\n"
+        "More threads than idle cores wait for one another at every product.",
     )
 
 
@@ -497,10 +493,10 @@ def main() -> None:
         torch.randint(10, (20_000,)),
         tuple("0123456789"),
     )
-    print(f"{machine()}\nMedians of runs in turn, in one process; random images.")
-    time_sensor(seconds=0.3 if quick else 4)
+    print(f"{machine()}\nEach number is a median; what a table compares was timed in turn. The images are random.")
+    time_sensor(seconds=0.2 if quick else 4)
     time_training(images, seconds=1 if quick else 15)
-    time_environment(images, seconds=0.2 if quick else 4)
+    time_environment(images, seconds=0.2 if quick else 6, least=1 if quick else 3)
     time_parts(images, steps=5 if quick else 50)
     time_variants(images, seconds=1 if quick else 20, compiled=not quick)
 

@@ -74,6 +74,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
 
+    _prepared: PreparedImages
+    _location: Tensor  # (B, 2)
+    _look: Tensor  # (B,) the number of the present look, from 0
+    _finished: Tensor  # (B,) bool
+    _label: Tensor  # (B,)
+    _index: Tensor  # (B,) which image
+
     def __init__(
         self,
         images: str | ImageSource = "glyphs",
@@ -218,7 +225,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             self._start(last)
             self._observation = self._observe()
         truncated = torch.zeros_like(terminated)
-        results = (reward, terminated, truncated)
+        results: tuple[Any, ...] = (reward, terminated, truncated)
         if self.output == "numpy":
             results = tuple(map(_numpy, results))
         return self._hand_out(self._observation), *results, self._info() | info
@@ -268,7 +275,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         episode: Tensor | None = None,
     ) -> None:
         """Begins an episode in the masked rows, or in all."""
-        assert self._seed is not None and self._scene_seed is not None
+        assert self._seed is not None
+        assert self._scene_seed is not None
         every = slice(None)
         at: Any = every if rows is None else rows.nonzero().flatten()
         per_image = self.rollouts_per_image
@@ -299,7 +307,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         numbers = drawn.repeat_interleave(per_image)
 
         if rows is None:
-            self._prepared: PreparedImages = prepared
+            self._prepared = prepared
             self._location, self._label, self._index = start, labels, numbers
             self._look = torch.zeros_like(self._seed)
             self._finished = torch.zeros_like(self._seed, dtype=torch.bool)
@@ -474,7 +482,7 @@ class GlimpseEnv(gymnasium.Env):
         observation, reward, terminated, truncated, info = self.vector_env.step(batched)
         return _row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _row(info)
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         """The (H, W, 3) uint8 picture of :meth:`GlimpseVectorEnv.render`."""
         frames = self.vector_env.render()
         return None if frames is None else frames[0]

@@ -43,18 +43,18 @@ class RowRandom:
     counter: Tensor
 
     def bits(self, purpose: str, *shape: int) -> Tensor:
-        """64 random bits a number: (B, \\*shape) int64, any value."""
+        """64 random bits a number: (B, *shape) int64, any value."""
         key = _mix(_mix(self.seed + _GOLDEN) ^ _mix(self.counter - _GOLDEN))
         key = _mix(key + zlib.crc32(purpose.encode()) * 0x100000001)
         position = torch.arange(1, math.prod(shape) + 1, device=key.device) * _GOLDEN
         return _mix(key[:, None] + position).view(len(key), *shape)
 
     def uniform(self, purpose: str, *shape: int) -> Tensor:
-        """Uniform in [0, 1): (B, \\*shape) float32, multiples of 2^-24."""
+        """Uniform in [0, 1): (B, *shape) float32, multiples of 2^-24."""
         return _shift_right(self.bits(purpose, *shape), 40).float() * 2.0**-24
 
     def normal(self, purpose: str, *shape: int) -> Tensor:
-        """Standard normal: (B, \\*shape) float32, by the method of Box and Muller (1958)."""
+        """Standard normal: (B, *shape) float32, by the method of Box and Muller (1958)."""
         radius, angle = self.uniform(purpose, 2, *shape).unbind(1)
         return (-2 * torch.log1p(-radius)).sqrt() * torch.cos(2 * math.pi * angle)
 

@@ -68,6 +68,10 @@ class Task(nn.Module, ABC):
             arguments: of the task's constructor, from the run's configuration.
         """
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What to train: ``params``, and ``rate``, by which the learning rate of a group is multiplied."""
+        return [{"params": [value for value in self.parameters() if value.requires_grad], "rate": 1.0}]
+
     def diagnostics(self, step: int) -> Mapping[str, float]:
         """Measures what is too costly for every step, on a small fixed batch, leaving no trace."""
         return {}

@@ -210,6 +210,8 @@ class GlimpseTask(Task):
         batch_size: distinct images a step.
         rollouts_per_image: episodes an image and step.
         gamma: discount of later rewards, in [0, 1].
+        location_rate: learning rate of the location network, as a share of the others'. Optimizers that divide by the
+            size of the gradient, such as Adam, let a policy drift on noise alone once nearly all answers are right.
         weights: of the loss terms.
         compile: whether torch.compile fuses the agent's step.
         seed: of weights, batches, first locations and policy noise.
@@ -228,6 +230,7 @@ class GlimpseTask(Task):
         batch_size: int = 128,
         rollouts_per_image: int = 1,
         gamma: float = 1.0,
+        location_rate: float = 1.0,
         weights: Weights | None = None,
         compile: bool = False,  # noqa: A002
         seed: int = 0,
@@ -239,7 +242,9 @@ class GlimpseTask(Task):
                 raise InputError(f"task.{name} must be at least 1, got {value}.")
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
-        self.gamma, self.weights = gamma, weights or Weights()
+        if location_rate <= 0:
+            raise InputError(f"task.location_rate must be positive, got {location_rate}.")
+        self.gamma, self.location_rate, self.weights = gamma, location_rate, weights or Weights()
         self._row_seed, self.device = _row_seed(seed), torch.device(device)
         self._env = lambda split, num_envs, rollouts=1, **options: env(
             num_envs=num_envs,
@@ -388,6 +393,13 @@ class GlimpseTask(Task):
             "glimpses.gif": Animation(tuple(sheets)),
             "locations.png": location_heatmap(torch.cat(looks, dim=1)),
         }
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        location = list(self.agent.location.parameters())
+        chosen = {id(value) for value in location}
+        others = [value for value in self.parameters() if id(value) not in chosen]
+        groups = [{"params": others, "rate": 1.0}, {"params": location, "rate": self.location_rate}]
+        return [group for group in groups if group["params"]]
 
     def get_extra_state(self) -> dict[str, Any]:
         """What a trained model must know that no tensor holds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -114,7 +114,7 @@ class Trainer:
     def fit(
         self,
         task: Task,
-        build_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+        build_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
         tracker: Tracker,
         checkpoints: Path,
         resume: bool = False,
@@ -123,7 +123,7 @@ class Trainer:
 
         Args:
             task: what to train.
-            build_optimizer: from the parameters.
+            build_optimizer: from parameter groups.
             tracker: where to log.
             checkpoints: the folder of ``last.pt`` (to resume), ``best.pt`` and ``best.safetensors``.
             resume: go on from ``last.pt``.
@@ -131,12 +131,13 @@ class Trainer:
         Raises:
             TrainingStopped: on a loss that is not finite, or on an interrupt, after which ``last.pt`` can be resumed.
         """
-        parameters = [value for value in task.parameters() if value.requires_grad]
+        groups = task.parameter_groups()
+        parameters = [value for group in groups for value in group["params"]]
         try:
-            optimizer = build_optimizer(parameters)
+            optimizer = build_optimizer(groups)
         except (TypeError, ValueError) as error:
             raise InputError(f"optimizer: {error}.") from error
-        rates = [group["lr"] for group in optimizer.param_groups]
+        rates = [group["lr"] * group["rate"] for group in optimizer.param_groups]
         average = WeightAverage(task, self.average_decay)
         progress = Progress()
         if resume:

@@ -1,0 +1,122 @@
+"""Configurations: all that ship can be built, and none that is wrong gets far."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from envs import InputError
+from ram.config import build, check, config_folder, flatten, override, words
+
+FOLDER = config_folder()
+OPTIONS = sorted(path for path in FOLDER.glob("*/*.yaml"))
+DATA = {"images/folder": ["images.root=pictures"], "images/arrays": ["images.path=arrays.npz"]}
+
+
+def _compose(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+@pytest.mark.parametrize("path", OPTIONS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None:
+    group, name = path.parent.name, path.stem
+    more = DATA.get(f"{group}/{name}", [])
+    if name == "leave_one_out":
+        more = ["task.rollouts_per_image=2"]
+    config = _compose(f"{group}={name}", *more)
+    check(config)
+    if group == "experiment":
+        return  # it only sets options of the other groups
+    if group == "task":
+        assert build(config[group], _partial_=True).func.__name__.endswith("Task")
+    else:
+        assert build(config[group]) is not None
+
+
+def test_the_default_job_is_glyphs() -> None:
+    assert _compose().images._target_ == "envs.images.glyphs.Source"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["+extra=1"], "extra is no option"),
+        (["+task.extra=1"], r"task\.extra is no option of ram\.tasks\.glimpse\.GlimpseTask"),
+        (["+policy.spread=1"], r"policy\.spread is no option of ram\.networks\.LocationNetwork"),
+        (["+images.flavour=1"], r"images\.flavour is no option"),
+        (["optimizer.lr=nan"], r"optimizer\.lr must be a finite number"),
+        (["policy.std=inf"], r"policy\.std must be a finite number"),
+        (["task.batch_size=many"], r"task\.batch_size must be a whole number, got 'many'"),
+        (["task.batch_size=1.5"], r"task\.batch_size must be a whole number"),
+        (["trainer.max_steps=soon"], r"trainer\.max_steps must be a whole number or null"),
+        (["trainer.schedule=sometimes"], r"trainer\.schedule must be one of constant"),
+        (["env.first_location=left"], r"env\.first_location must be one of random, center"),
+        (["images=folder"], r"images\.root"),
+        (["reward._target_=subprocess.run"], r"subprocess\.run lies outside"),
+        (["reward._target_=os.system"], r"os\.system lies outside"),
+        (["reward._target_=envs.rewards.nosuch.Reward"], r"cannot be imported"),
+        (["reward._target_=CorrectAnswer"], r"cannot be imported"),
+    ],
+)
+def test_what_no_constructor_understands_is_refused_by_name(overrides: list[str], told: str) -> None:
+    config = _compose(*overrides)
+    with pytest.raises(InputError, match=told):
+        check(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "group", "told"),
+    [
+        (["sensor.patch_size=0"], "sensor", r"sensor\.patch_size"),
+        (["sensor.num_scales=-1"], "sensor", r"sensor\.num_scales"),
+        (["trainer.max_epochs=-1"], "trainer", r"trainer\.max_epochs"),
+        (["images.size=-28"], "images", r"images\.size"),
+        (["images.height=[0.9,0.1]"], "images", r"images\.height"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(overrides: list[str], group: str, told: str) -> None:
+    config = _compose(*overrides)
+    check(config)
+    with pytest.raises(InputError, match=told):
+        build(config[group])
+
+
+def test_a_users_own_module_in_the_current_folder_may_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_rewards.py").write_text(
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\n"
+        "class Half:\n"
+        "    scale: float = 0.5\n"
+        "    def __call__(self, transition):\n"
+        "        return self.scale * transition.last.float()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = _compose("reward._target_=my_rewards.Half", "+reward.scale=2.0")
+    check(config)
+    assert build(config.reward).scale == 2.0
+    with pytest.raises(InputError, match=r"reward\.size is no option of my_rewards\.Half; it has scale"):
+        check(_compose("reward._target_=my_rewards.Half", "+reward.size=2.0"))
+
+
+def test_words_are_of_the_form_name_equals_value() -> None:
+    assert words(["run=a=b", "device=cpu"]) == {"run": "a=b", "device": "cpu"}
+    with pytest.raises(InputError, match="run is not of the form"):
+        words(["run"])
+
+
+def test_only_what_is_allowed_may_be_overridden() -> None:
+    config = OmegaConf.create({"trainer": {"max_epochs": 3}, "seed": 0})
+    override(config, {"trainer.max_epochs": "5"}, ("trainer.max_epochs",), "resume=runs/a")
+    assert config.trainer.max_epochs == 5
+    with pytest.raises(InputError, match=r"resume=runs/a .* not seed"):
+        override(config, {"seed": "1"}, ("trainer.max_epochs",), "resume=runs/a")
+
+
+def test_flatten_names_every_leaf() -> None:
+    config = OmegaConf.create({"a": {"b": 1, "c": [2, 3]}, "d": None})
+    assert flatten(config) == {"a.b": 1, "a.c[0]": 2, "a.c[1]": 3, "d": None}
