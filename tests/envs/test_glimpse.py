@@ -549,6 +549,22 @@ def test_training_draws_do_not_depend_on_the_image_shown() -> None:
     np.testing.assert_array_equal(first["location"], other["location"])
 
 
+def test_training_augmentation_depends_on_the_rows_seed_and_the_episode() -> None:
+    white = ImageSet(torch.ones(9, 1, 4, 4), torch.zeros(9, dtype=torch.int64), ("white",), flicker)
+    env = vector_env(images=white, sensor=GlimpseSensor(1))
+
+    def brightness(seed: int, episode: int, *index: int) -> list[float]:
+        observation, _ = env.reset(seed=seed, options={"episode": episode, "index": index})
+        patches: np.ndarray = observation["patches"]
+        return patches.flatten().tolist()
+
+    first = brightness(3, 0, 0, 1, 2, 3)
+    assert len(set(first)) == 4
+    assert brightness(3, 0, 8, 8, 8, 8) == first  # whatever the image
+    assert brightness(4, 0, 0, 1, 2, 3)[:3] == first[1:]
+    assert not set(brightness(3, 1, 0, 1, 2, 3)) & set(first)
+
+
 def test_one_seed_a_row() -> None:
     env = vector_env()
     observation, info = env.reset(seed=[8, 3, 8, 90])
@@ -699,19 +715,21 @@ def test_writing_into_an_array_handed_out_changes_nothing(mode: AutoresetMode) -
         spoil(left)
 
 
-def test_writing_into_what_was_handed_in_changes_nothing() -> None:
+@pytest.mark.parametrize("given_as", [np.array, torch.tensor])
+def test_writing_into_what_was_handed_in_changes_nothing(given_as: Callable[[Any], Any]) -> None:
     spoiled, clean = (vector_env(reward=Telling(), autoreset_mode=DISABLED) for _ in range(2))
-    options = {
-        "index": np.arange(4),
-        "episode": np.arange(4),
-        "location": np.zeros((4, 2), np.float32),
-    }
-    clean.reset(seed=0, options={name: value.copy() for name, value in options.items()})
-    spoiled.reset(seed=0, options=options)
-    for value in options.values():
+
+    def options() -> Values:
+        plain = {"index": [0, 1, 2, 3], "episode": [0, 1, 2, 3], "location": [[0.5, 0.0]] * 4}
+        return {name: given_as(value) for name, value in plain.items()}
+
+    handed_in = options()
+    spoiled.reset(seed=0, options=handed_in)
+    clean.reset(seed=0, options=options())
+    for value in handed_in.values():
         value += 1
     for step in range(2):
-        action = actions(4, step)
+        action = {name: given_as(value.tolist()) for name, value in actions(4, step).items()}
         left, right = spoiled.step(action), clean.step(actions(4, step))
         for value in action.values():
             value[...] = 0

@@ -83,9 +83,7 @@ def test_values_out_of_range_are_refused_by_name(overrides: list[str], group: st
         build(config[group])
 
 
-def test_a_users_own_module_in_the_current_folder_may_be_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_own_module_in_the_current_folder_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_rewards.py").write_text(
         "from dataclasses import dataclass\n"
         "@dataclass(frozen=True)\n"
