@@ -7,6 +7,7 @@ machine disturbs all of it alike; a number is the median over the rounds, a rati
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import time
@@ -229,7 +230,7 @@ class Training:
 
 
 class MatrixProducts:
-    """The matrix products of a training step and nothing else: the fastest that a step could be.
+    """The matrix products of a training step and nothing else: the least that its time could be.
 
     They have the shapes and the transpositions that autograd gives them, operands of their own as in the step, and
     results that are allocated once. Neither patches nor locations need a gradient, and neither does what the location
@@ -408,7 +409,7 @@ def time_parts(images: ImageSet, steps: int) -> None:
             each.append(dict.fromkeys(_PARTS, 0.0))
             _attribute(event, _LOSS, each[-1])
     # A step that other processes interrupt counts their time for some part at random.
-    fastest = sorted(each, key=lambda spent: sum(spent.values()))[: -(-steps // 4)]
+    fastest = sorted(each, key=lambda spent: sum(spent.values()))[: math.ceil(steps / 4)]
     parts = {name: mean(spent[name] for spent in fastest) for name in _PARTS}
     total = sum(parts.values())
     show(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Union
 
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -56,6 +57,10 @@ def check(config: DictConfig) -> None:
     for name, value in _leaves(plain):
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, got {value}.")
+    try:
+        torch.empty(0, device=plain.get("device"))
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(f"device={plain.get('device')} cannot be used: {str(error).splitlines()[0]}") from error
     # Groups first: there an option has the name that the user typed; the task refers to them.
     for group in sorted(plain, key=lambda name: name == "task"):
         _check_node(str(group), plain[group])

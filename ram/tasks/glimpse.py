@@ -31,7 +31,7 @@ Protocol = Literal["greedy", "sampled", "mc", "random"]
 _TRAJECTORIES = 10  # of the Monte Carlo protocol
 _EVALUATION_ROWS = 1000
 _DIAGNOSTIC_IMAGES = 64
-_PICTURED = 32
+_PICTURED = 16
 
 
 @dataclass(frozen=True)

@@ -126,16 +126,14 @@ def test_make_vec_can_gather_single_environments() -> None:
 
 
 @pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
-def test_observations_and_actions_lie_in_their_spaces(mode: AutoresetMode) -> None:
+def test_observations_lie_in_their_space(mode: AutoresetMode) -> None:
     env = vector_env(autoreset_mode=mode)
     env.action_space.seed(0)
     observation, _ = env.reset(seed=0)
     for _ in range(8):
         assert observation in env.observation_space
         assert row(observation, 1) in env.single_observation_space
-        action = env.action_space.sample()
-        assert {"location": action["location"], "answer": action["answer"]} in env.action_space
-        observation, reward, terminated, truncated, _ = env.step(action)
+        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         assert reward.shape == terminated.shape == truncated.shape == (4,)
         assert (reward.dtype, terminated.dtype, truncated.dtype) == (np.float32, bool, bool)
         assert not truncated.any()
@@ -207,8 +205,6 @@ def test_info_names_the_image_and_its_class() -> None:
 @given(st.integers(0, 2**40), st.integers(1, 4), st.integers(1, 4), st.sampled_from(["train", "validation"]))
 def test_the_same_seed_gives_the_same_episodes(seed: int, count: int, num_glimpses: int, split: str) -> None:
     left, right = (vector_env(num_envs=count, num_glimpses=num_glimpses, split=split) for _ in range(2))
-    for env in (left, right):
-        env.action_space.seed(seed)
     for a, b in [(left.reset(seed=seed), right.reset(seed=seed)), (left.reset(), right.reset())]:
         assert_same(a[0], b[0])
         assert_same(a[1], b[1])

@@ -98,7 +98,7 @@ def test_every_patch_is_a_plain_crop_averaged_down(
     locations = anywhere(batch * looks, seed, reach=1.2)  # some beyond the border
     patches = sensor(sensor.prepare(images), locations)
     assert patches.shape == (batch * looks, *sensor.patch_shape(channels))
-    # Whole numbers: a wrong pixel differs by at least 1 / 81^2 of one, a rounded division by far less.
+    # Of whole numbers: one wrong pixel changes a mean by 1 / 81 or more, rounding the division by far less.
     torch.testing.assert_close(patches, plain_sensor(sensor, images, locations), rtol=1e-6, atol=0)
 
 

@@ -19,7 +19,7 @@ from ram import evaluate, train
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32"),
     *("task.batch_size=16", "task.agent.glimpse.output_size=16", "core.size=16", "env.num_glimpses=2"),
-    *("num_threads=1", "trainer.log_every=2", "trainer.max_epochs=3"),
+    *("num_threads=1", "trainer.log_every=2", "trainer.max_epochs=3", "trainer.picture_every=0"),
 ]
 
 
