@@ -460,7 +460,7 @@ class LowPrecision(Training):
             return super().loss()
 
 
-def time_variants(images: ImageSet, seconds: float, compiled: bool) -> None:
+def time_variants(images: ImageSet, seconds: float, least: int, compiled: bool) -> None:
     """Other ways to take the same training steps."""
     threads = torch.get_num_threads()
     other = 2 if threads == 1 else 1
@@ -493,7 +493,7 @@ def time_variants(images: ImageSet, seconds: float, compiled: bool) -> None:
     rows = []
     # Apart, for threads that wait for work keep a core busy for a while and slow down whatever comes next.
     for group in (runs, {"": default.step, _threads(other): step_with_other_threads}):
-        spent = alternate(group, seconds)
+        spent = alternate(group, seconds, least)
         base = next(iter(spent.values()))
         rows += [[name, f"{1e3 * value:.2f}", f"{value / base:.2f}"] for name, value in spent.items() if name]
     show(
@@ -524,7 +524,7 @@ def main() -> None:
     time_training(images, seconds=1 if quick else 15)
     time_environment(images, seconds=0.2 if quick else 6, least=1 if quick else 3)
     time_parts(images, steps=12 if quick else 100)
-    time_variants(images, seconds=1 if quick else 20, compiled=not quick)
+    time_variants(images, seconds=0.5 if quick else 20, least=1 if quick else 3, compiled=not quick)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ def _mix(x: Tensor) -> Tensor:
 class RowRandom:
     """Random numbers for a batch of rows, each row from its own (seed, counter).
 
+    A purpose names one draw: two draws by the same name hold the same bits.
+
     Attributes:
         seed: (B,) int64, the row's seed.
         counter: (B,) int64, what the draws may differ by under one seed: the episode, or the index of an image.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
+
+_TOLERANCE = 2.0**-10  # of a pixel
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class PreparedImages:
 
     Attributes:
         maps: one (B, C, H_k, W_k) tensor a scale, padded with zeros and averaged over factor**k x factor**k pixels,
-            so that a pixel of a patch is one element of a map.
+            so that a pixel of a patch is one element of a map; all padded alike at the top and on the left.
         height: of the images, in pixels.
         width: of the images, in pixels.
     """
@@ -35,7 +38,9 @@ class GlimpseSensor:
 
     A location is (x, y); -1 and 1 are the centres of the border pixels, so x = -1 is column 0 and x = 1 column W - 1.
     A window of s pixels around the column c = (x + 1) / 2 * (W - 1) starts at the column c - (s - 1) / 2 rounded
-    half up, all in float32; locations outside [-1, 1] are read at the border.
+    half up, all in float32. What lies less than 1/1024 pixel below a half is taken for one: at the centre of a pixel a
+    window of even size lies between two columns, and no rounding error shall choose. Locations outside [-1, 1] are
+    read at the border.
 
     Args:
         patch_size: pixels a side, or (height, width); at least 1. It may be larger than the image.
@@ -55,6 +60,9 @@ class GlimpseSensor:
         self.patch_size = (int(height), int(width))
         self.num_scales = num_scales
         self.factor = factor
+        # As far as half the widest window, for a look at a border.
+        self._padding = tuple(side * factor ** (num_scales - 1) // 2 for side in self.patch_size)
+        self._known_offsets: dict[Any, Tensor] = {}
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
         """The shape of one observation: (scales, C, h, w)."""
@@ -66,12 +74,13 @@ class GlimpseSensor:
         Args:
             images: (B, C, H, W) float.
         """
-        maps = []
-        for k in range(self.num_scales):
-            pool = self.factor**k
-            pad_y, pad_x = (side * pool // 2 for side in self.patch_size)
-            padded = F.pad(images, (pad_x, pad_x, pad_y, pad_y))
-            maps.append(_moving_average(padded, pool))
+        sums = F.pad(images, (self._padding[1],) * 2 + (self._padding[0],) * 2)
+        maps = [sums]
+        for k in range(1, self.num_scales):
+            # A window of scale k is factor x factor windows of the scale before, side by side.
+            for dim in (-1, -2):
+                sums = _sum_shifted(sums, dim, self.factor, self.factor ** (k - 1))
+            maps.append(sums / self.factor ** (2 * k))
         return PreparedImages(tuple(maps), images.shape[-2], images.shape[-1])
 
     def __call__(self, prepared: PreparedImages, locations: Tensor) -> Tensor:
@@ -89,20 +98,24 @@ class GlimpseSensor:
         patches = []
         for k, values in enumerate(prepared.maps):
             rows, columns = values.shape[-2:]
-            pool = self.factor**k
             # A start counts from the image's corner, a map from its padding's.
-            first = (starts[:, k, 0] + self.patch_size[0] * pool // 2) * columns
-            first = first + starts[:, k, 1] + self.patch_size[1] * pool // 2
-            offsets = (
-                torch.arange(channels, device=values.device)[:, None, None] * (rows * columns)
-                + torch.arange(self.patch_size[0], device=values.device)[:, None] * (pool * columns)
-                + torch.arange(self.patch_size[1], device=values.device) * pool
-            ).flatten()
-            looks = len(locations) // batch
-            index = (first[:, None] + offsets).view(batch, looks, len(offsets))
-            read = values.reshape(batch, 1, -1).expand(-1, looks, -1).gather(2, index)
+            first = (starts[:, k, 0] + self._padding[0]) * columns + (starts[:, k, 1] + self._padding[1])
+            offsets = self._offsets(k, channels, rows, columns, values.device)
+            index = (first[:, None] + offsets).view(batch, -1, len(offsets))
+            read = values.reshape(batch, 1, -1).expand(-1, index.shape[1], -1).gather(2, index)
             patches.append(read.view(len(locations), channels, *self.patch_size))
         return torch.stack(patches, dim=1)
+
+    def _offsets(self, k: int, channels: int, rows: int, columns: int, device: torch.device) -> Tensor:
+        """Where a patch's pixels lie in a flattened map of scale k, from the first on: (C * h * w,) int64."""
+        key = (k, channels, rows, columns, device)
+        if key not in self._known_offsets:
+            pool = self.factor**k
+            channel = torch.arange(channels, device=device)[:, None, None] * (rows * columns)
+            row = torch.arange(self.patch_size[0], device=device)[:, None] * (pool * columns)
+            column = torch.arange(self.patch_size[1], device=device) * pool
+            self._known_offsets[key] = (channel + row + column).flatten()
+        return self._known_offsets[key]
 
     def window_starts(self, height: int, width: int, locations: Tensor) -> Tensor:
         """The top left pixel of every window: (N, scales, 2) int64, (row, column), negative outside the image."""
@@ -112,9 +125,13 @@ class GlimpseSensor:
             [[(side * self.factor**k - 1) / 2 for side in self.patch_size] for k in range(self.num_scales)],
             device=locations.device,
         )
-        return torch.floor(centre[:, None] - half + 0.5).long()
+        return torch.floor(centre[:, None] - half + (0.5 + _TOLERANCE)).long()
 
 
-def _moving_average(images: Tensor, pool: int) -> Tensor:
-    """Mean over every pool x pool window: (B, C, H, W) -> (B, C, H - pool + 1, W - pool + 1)."""
-    return images if pool == 1 else F.avg_pool2d(images, pool, stride=1)
+def _sum_shifted(values: Tensor, dim: int, count: int, distance: int) -> Tensor:
+    """Adds ``count`` copies of ``values``, each shifted by ``distance`` more along ``dim``, where all overlap."""
+    length = values.shape[dim] - (count - 1) * distance
+    total = values.narrow(dim, 0, length)
+    for shift in range(1, count):
+        total = total + values.narrow(dim, shift * distance, length)
+    return total

@@ -35,6 +35,8 @@ class ImageSet:
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or len(self.images) == 0:
             raise InputError(f"Images must be (N, C, H, W) with N of at least 1, got shape {tuple(self.images.shape)}.")
+        if self.images.dtype not in (torch.uint8, torch.float32):
+            raise InputError(f"Images must be uint8 or float32, got {str(self.images.dtype).removeprefix('torch.')}.")
         if self.labels.shape != (len(self.images),):
             raise InputError(f"There are {len(self.images)} images, but labels of shape {tuple(self.labels.shape)}.")
         lowest, highest = int(self.labels.min()), int(self.labels.max())
@@ -84,6 +86,8 @@ def resolve_source(images: str | ImageSource) -> ImageSource:
         raise InputError(
             f"images={images!r} names no image source: there is no Source in envs.images.{images}."
         ) from error
+    except TypeError as error:
+        raise InputError(f"images={images!r} needs options: give envs.images.{images}.Source(...) itself.") from error
     return source
 
 
@@ -98,7 +102,7 @@ def hold_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tenso
 
     Args:
         labels: (N,) int64.
-        share: of every class to hold out, in (0, 1); at least one image of a class that has two.
+        share: of every class to hold out, in (0, 1); of a class that has two images, at least one and not all.
         seed: of the permutation.
 
     Returns:
@@ -108,5 +112,6 @@ def hold_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tenso
     held_out = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels.unique():
         members = order[labels.cpu()[order] == label]
-        held_out[members[: max(round(share * len(members)), min(1, len(members) - 1))]] = True
+        count = min(max(round(share * len(members)), 1), len(members) - 1)
+        held_out[members[:count]] = True
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()

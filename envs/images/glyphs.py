@@ -22,13 +22,13 @@ from envs.random import RowRandom
 
 FONTS: dict[Split, tuple[str, ...]] = {
     "train": (
-        *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
         *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"),
         *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
+        *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
         *("cmr10", "cmb10", "cmti10", "cmmi10", "cmtt10"),  # Computer Modern, but for its sans serif
     ),
     "validation": ("cmss10",),  # Computer Modern Sans Serif
-    "test": ("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
+    "test": ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
 }
 """Files by split, without their suffix; a family's styles stand in one split."""
 
@@ -59,18 +59,18 @@ class Source:
         augmentation: of the training split.
     """
 
-    size: int = 40
+    size: int = 32
     num_train: int = 40_000
     num_validation: int = 4_000
     num_test: int = 10_000
-    height: tuple[float, float] = (0.45, 0.65)
-    rotation: float = 15.0
-    shear: float = 15.0
+    height: tuple[float, float] = (0.55, 0.75)
+    rotation: float = 10.0
+    shear: float = 10.0
     stretch: float = 0.2
-    bend: float = 1.0
+    bend: float = 0.7
     weight: tuple[float, float] = (-0.1, 0.8)
     contrast: float = 0.5
-    noise: float = 0.1
+    noise: float = 0.05
     seed: int = 0
     augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
 

@@ -178,6 +178,8 @@ class GlimpseModel:
             InputError: if the images have another shape or type.
         """
         tensor = torch.as_tensor(images)
+        if tensor.is_floating_point():
+            tensor = tensor.float()
         if tensor.ndim != 4 or tensor.shape[1] != self.channels or len(tensor) == 0:
             raise InputError(
                 f"predict needs images of shape (N, {self.channels}, H, W) with N of at least 1, "

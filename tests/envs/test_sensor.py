@@ -30,7 +30,7 @@ def plain_start(location: float, pixels: int, window: int) -> int:
     """The first pixel of a window along one axis, in float32 as the sensor promises."""
     half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
     centre = (np.float32(min(max(location, -1), 1)) + one) * half * np.float32(pixels - 1)
-    return math.floor(centre - np.float32(window - 1) / two + half)
+    return math.floor(centre - np.float32(window - 1) / two + (half + np.float32(2.0**-10)))
 
 
 def plain_look(image: np.ndarray, x: float, y: float, patch: tuple[int, int], pool: int) -> np.ndarray:
