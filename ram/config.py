@@ -51,7 +51,8 @@ def check(config: DictConfig) -> None:
     known = OmegaConf.load(config_folder() / "config.yaml")
     assert isinstance(known, DictConfig)
     groups = {str(group) for entry in known.defaults if isinstance(entry, DictConfig) for group in entry}
-    allowed = (groups | set(map(str, known))) - {"defaults", "experiment", "hydra"}
+    allowed = groups | set(map(str, known)) - {"defaults", "hydra"}
+    allowed = {name for name in allowed if name != "experiment" and not name.startswith("override ")}
     for unknown in map(str, plain.keys() - allowed):
         raise InputError(f"{unknown} is no option of the configuration; it has {', '.join(sorted(allowed))}.")
     for name, value in _leaves(plain):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ram
 from envs import InputError
@@ -72,6 +73,26 @@ def test_the_default_run_folder_is_named_by_experiment_and_time(monkeypatch: pyt
     _command(monkeypatch, train, *SMALL, "trainer.max_steps=1")
     (run,) = Path("runs").glob("*/*")
     assert re.fullmatch(r"glyphs/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{6}-train", str(run.relative_to("runs")))
+
+
+def test_a_sweep_makes_one_folder_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    _command(monkeypatch, train, "--multirun", *SMALL, "trainer.max_steps=1", "seed=0,1")
+    runs = sorted(Path("runs").glob("glyphs/*-sweep/*/metrics.json"))
+    assert [path.parent.name for path in runs] == ["0", "1"]
+    assert [json.loads(path.read_text())["seed"] for path in runs] == [0, 1]
+
+
+def test_a_users_own_reward_is_found_in_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("seven_rewards.py").write_text(
+        "import torch\n"
+        "class Seven:\n"
+        "    def __call__(self, transition):\n"
+        "        return 7.0 * transition.last.float()\n"
+    )
+    run = _train(monkeypatch, "reward._target_=seven_rewards.Seven", "trainer.log_every=1")
+    events = EventAccumulator(str(run))
+    events.Reload()
+    assert {event.value for event in events.Scalars("train/reward")} == {7.0}
 
 
 def test_evaluate_prints_the_figures_of_the_run(
