@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
@@ -181,13 +181,8 @@ class Trainer:
                     )
                 optimizer.zero_grad()
                 result.loss.backward()
-                norm = None
-                if self.clip_norm is not None:
-                    norm = nn.utils.clip_grad_norm_(parameters, self.clip_norm)
                 if step % self.log_every == 0:
-                    metrics = result.metrics()
-                    gradients = [value.grad for value in parameters if value.grad is not None]
-                    metrics["grad/norm"] = float(nn.utils.get_total_norm(gradients) if norm is None else norm)
+                    metrics = result.metrics() | _gradient_norms(task)
                     metrics["optimizer/lr"] = optimizer.param_groups[0]["lr"]
                     now = time.perf_counter()
                     if step > marked_step:
@@ -197,6 +192,8 @@ class Trainer:
                     tracker.scalars(metrics | {"epoch": epoch}, step)
                     shown["loss"] = f"{metrics['loss/total']:.3f}"
                     bar.set_postfix(shown, refresh=False)
+                if self.clip_norm is not None:
+                    nn.utils.clip_grad_norm_(parameters, self.clip_norm)
                 optimizer.step()
                 average.update(step)
                 progress.step += 1
@@ -241,6 +238,16 @@ class Trainer:
 def _due(epochs: float, every: int) -> bool:
     """Whether a number of finished epochs is whole and a multiple of ``every``."""
     return epochs % every == 0
+
+
+def _gradient_norms(task: Task) -> dict[str, float]:
+    """Of all parameters together, and of every part of the task, such as ``agent.location``."""
+    parts: dict[str, list[Tensor]] = {}
+    for name, value in task.named_parameters():
+        if value.grad is not None:
+            parts.setdefault(".".join(name.split(".")[:2]), []).append(value.grad)
+    norms = {f"grad/norm_{part}": float(nn.utils.get_total_norm(grads)) for part, grads in parts.items()}
+    return {"grad/norm": math.hypot(*norms.values())} | norms
 
 
 @contextmanager
