@@ -106,9 +106,9 @@ def test_evaluate_prints_the_figures_of_the_run(
     assert printed == {name: f"{value:.2f}" for name, value in metrics.items() if "/" in name}
 
 
-@pytest.mark.parametrize("policy", ["policy.final_std=0.05", "policy=random", "policy.learn_std=true"])
+@pytest.mark.parametrize("policy", ["policy=gaussian", "policy=random", "policy.learn_std=true policy.final_std=null"])
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
-    options = [policy, "baseline=moving_average"]
+    options = [*policy.split(), "baseline=moving_average"]
     whole = _train(monkeypatch, *options, run="runs/whole")
     _train_until(monkeypatch, 7, *options, run="runs/cut")
     _command(monkeypatch, train, "resume=runs/cut")

@@ -27,8 +27,9 @@ def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None
         more = ["task.rollouts_per_image=2"]
     config = _compose(f"{group}={name}", *more)
     check(config)
-    if group == "experiment":
-        return  # it only sets options of the other groups
+    if group == "experiment":  # it sets options of the other groups, and the control goes with each
+        check(_compose(f"{group}={name}", "policy=random"))
+        return
     if group == "task":
         assert build(config[group], _partial_=True).func.__name__.endswith("Task")
     else:
