@@ -24,7 +24,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.speed $(ARGS)
+	KINETO_LOG_LEVEL=5 $(BIN)/python -m benchmarks.speed $(ARGS)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -117,11 +117,11 @@ def play(
         index: (B,) int64, the images.
         seed: of first locations and noise.
         protocol: how locations are chosen: "greedy"; "sampled" or "mc", from the policy; "random", uniformly.
-        trajectory: its number; number 0 starts where the environment does, others anywhere.
+        trajectory: its number; each has its own noise and, where the first location is random, its own start.
     """
     random = RowRandom(torch.full_like(index, seed), index)
     options: dict[str, Any] = {"index": index}
-    if trajectory:
+    if trajectory and env.first_location == "random":
         options["location"] = random.uniform(f"first_location/{trajectory}", 2) * 2 - 1
     noise = random.normal(f"policy/{trajectory}", env.num_glimpses, 2).transpose(0, 1)
     location = RandomLocation(agent.core.size) if protocol == "random" else None

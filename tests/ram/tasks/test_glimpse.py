@@ -224,6 +224,25 @@ def test_a_random_policy_is_evaluated_by_random_looks() -> None:
     assert task.diagnostics(0) == {}
 
 
+@pytest.mark.parametrize("first_location", ["random", "center"])
+def test_trajectories_start_where_the_environment_says(first_location: str) -> None:
+    task = _task()
+    env = GlimpseVectorEnv(
+        _images(),
+        GlimpseSensor(4),
+        num_envs=40,
+        num_glimpses=3,
+        split="test",
+        first_location=first_location,  # type: ignore[arg-type]
+        output="torch",
+        autoreset_mode="Disabled",
+    )
+    env.reset(seed=0)
+    first, second = (play(task.agent, env, torch.arange(40), 0, "mc", number).location for number in (0, 1))
+    assert torch.equal(first[0], second[0]) is (first_location == "center")
+    assert not torch.equal(first[1], second[1])
+
+
 def test_predict_agrees_with_the_evaluation() -> None:
     task = _task()
     images = _images()
