@@ -245,18 +245,21 @@ class MatrixProducts:
         location, answer = cast(LocationNetwork, task.agent.location).mean[0], task.agent.action.logits[0]
         baseline = cast(Learned, task.baseline).head
         self.products: list[tuple[Tensor, Tensor, Tensor]] = []
-        for _ in range(_GLIMPSES):
+        core = task.agent.core.cell
+        for look in range(_GLIMPSES):
             self._add(glimpse.patch, rows, input_gradient=False)
             self._add(glimpse.location, rows, input_gradient=False)
             self._add(glimpse.merge, rows)
-            self._add(task.agent.core.cell, rows)
+            self._add(core.glimpse, rows)
+            if look > 0:  # before the first look there is no memory
+                self._add(core.hidden, rows)
             self._add(location, rows, weight_gradient=False, input_gradient=False)  # to sample
-        self._add(answer, rows, weight_gradient=False, input_gradient=False)  # to answer
-        self._add(answer, rows * _GLIMPSES)  # what follows learns, of all steps at once
+        self._add(answer, rows)
+        # To learn, of all looks at once.
         self._add(location, rows * _GLIMPSES, input_gradient=False)
         self._add(baseline, rows * _GLIMPSES, input_gradient=False)
 
-    def _add(self, layer: nn.Module, rows: int, weight_gradient: bool = True, input_gradient: bool = True) -> None:
+    def _add(self, layer: Any, rows: int, weight_gradient: bool = True, input_gradient: bool = True) -> None:
         weight = cast(nn.Linear, layer).weight.detach()
         given, gradient = torch.randn(rows, weight.shape[1]), torch.randn(rows, weight.shape[0])
         pairs = [(given, weight.T)]
@@ -431,7 +434,7 @@ class HeadsEveryStep(GlimpseTask):
         agent, env = self.agent, self.env
         noise = self._noise(step)
         observation, info = env.reset(options={"index": self._batch(step), "episode": step})
-        state = agent.initial_state(env.num_envs)
+        state = None
         log_probs, values, rewards = [], [], []
         answer = torch.zeros_like(info["label"])
         for look in range(env.num_glimpses):

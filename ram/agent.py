@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ram.networks import ActionNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
+from ram.networks import ActionNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation, State
 
 
 class RecurrentAttention(nn.Module):
@@ -37,20 +37,15 @@ class RecurrentAttention(nn.Module):
         self.location = policy(self.core.size)
         self.action = action(self.core.size, num_classes)
 
-    def initial_state(self, batch: int) -> tuple[Tensor, ...]:
-        """The state before the first look at B images."""
-        return self.core.initial_state(batch)
-
-    def step(self, observation: Mapping[str, Any], state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, observation: Mapping[str, Any], state: State | None = None) -> tuple[Tensor, State]:
         """Takes in one look.
 
         Args:
             observation: ``patches`` (B, scales, C, h, w) and ``location`` (B, 2).
-            state: of B rows.
+            state: of the last step; None before the first look.
 
         Returns:
             The features h_t (B, D), from which ``location`` and ``action`` choose, and the next state.
         """
         glimpse = self.glimpse(observation["patches"], observation["location"])
-        state = self.core(glimpse, state)
-        return state[0], state
+        return self.core(glimpse, state)

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 
+State = Tensor | tuple[Tensor, Tensor]
+"""What a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
+
 
 def _positive(**options: int) -> None:
     for name, value in options.items():
@@ -64,30 +67,37 @@ class CoreNetwork(nn.Module):
     def __init__(self, input_size: int, cell: str = "rnn", size: int = 256) -> None:
         super().__init__()
         _positive(**{"core.size": size})
-        cells: dict[str, Callable[[], nn.Module]] = {
-            "rnn": lambda: nn.Linear(input_size + size, size),
-            "gru": lambda: nn.GRUCell(input_size, size),
-            "lstm": lambda: nn.LSTMCell(input_size, size),
-        }
+        cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": _ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
         if cell not in cells:
             raise InputError(f"core.cell must be one of {', '.join(cells)}, got {cell!r}.")
-        self.kind = cell
         self.size = size
-        self.cell = cells[cell]()
+        self.cell = cells[cell](input_size, size)
 
-    def initial_state(self, batch: int) -> tuple[Tensor, ...]:
-        """Zeros: (h,), or (h, c) for an LSTM, each (B, size)."""
-        zeros = next(self.parameters()).new_zeros(batch, self.size)
-        return (zeros, zeros) if self.kind == "lstm" else (zeros,)
+    def forward(self, glimpse: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """Takes in one glimpse.
 
-    def forward(self, glimpse: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The next state; its first entry is h_t."""
-        if self.kind == "rnn":
-            return (F.relu(self.cell(torch.cat([glimpse, state[0]], dim=1))),)
-        if self.kind == "gru":
-            return (self.cell(glimpse, state[0]),)
-        hidden, memory = self.cell(glimpse, state)
-        return hidden, memory
+        Args:
+            glimpse: (B, input_size).
+            state: of the last step, or None before the first, which stands for zeros.
+
+        Returns:
+            h_t (B, size), and the next state: h_t itself, or for an LSTM (h_t, c_t).
+        """
+        state = self.cell(glimpse, state)
+        return (state[0] if isinstance(state, tuple) else state), state
+
+
+class _ReLUCell(nn.Module):
+    """h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), with the interface of torch's own cells."""
+
+    def __init__(self, input_size: int, size: int) -> None:
+        super().__init__()
+        self.glimpse = nn.Linear(input_size, size)
+        self.hidden = nn.Linear(size, size, bias=False)
+
+    def forward(self, glimpse: Tensor, hidden: Tensor | None) -> Tensor:
+        into = self.glimpse(glimpse)
+        return F.relu(into if hidden is None else torch.addmm(into, hidden, self.hidden.weight.T))
 
 
 @dataclass(frozen=True)

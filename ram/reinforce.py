@@ -26,8 +26,8 @@ class Rollout:
         log_prob: (T, B), of the choices made, under the agent; with gradient. Anything where ``mask`` is False.
         mask: (T, B) bool, whether the choice at this step could change the reward.
         reward: (T, B), of the action at each step.
-        logits: (T, B, K), of the answer; with gradient.
-        label: (T, B) int64, the right answer where one is due, else -100.
+        logits: (A, B, K), of the A answers that were due, in order; with gradient.
+        label: (A, B) int64, the right answers.
         group: (B,) int64, which image a row sees; rows of one image are adjacent.
         location: (T, B, 2), where each look was.
         sample: (T, B, 2), the next locations as drawn, before clamping.

@@ -69,15 +69,18 @@ def collect(
     """
     location = location or agent.location
     observation, info = env.reset(options=options)
-    state = agent.initial_state(env.num_envs)
+    state = None
     final = env.num_glimpses - 1
-    features, locations, samples, rewards = [], [], [], []
+    features, locations, samples, rewards, logits = [], [], [], [], []
     for step in range(env.num_glimpses):
         hidden, state = agent.step(observation, state)
         with torch.no_grad():  # what is chosen; the choices are scored below, all steps at once
             policy = location(hidden)
             sample = policy.preferred(noise[step]) if greedy else policy.sample(noise[step])
-            answer = agent.action(hidden).argmax(-1) if step == final else torch.zeros_like(info["label"])
+        answer = torch.zeros_like(info["label"])
+        if step == final:
+            logits.append(agent.action(hidden))
+            answer = logits[-1].argmax(-1)
         features.append(hidden)
         locations.append(observation["location"])
         samples.append(sample)
@@ -87,14 +90,13 @@ def collect(
     known, sampled = torch.stack(features), torch.stack(samples)
     mask = torch.ones(known.shape[:2], dtype=torch.bool, device=known.device)
     mask[final] = False  # nobody looks where the last action points
-    label = info["label"].expand(mask.shape).masked_fill(mask, -100)
     return Rollout(
         features=known,
         log_prob=location(known).log_prob(sampled),
         mask=mask,
         reward=torch.stack(rewards),
-        logits=agent.action(known),
-        label=label,
+        logits=torch.stack(logits),
+        label=info["label"][None],
         group=torch.arange(env.num_envs, device=known.device) // env.rollouts_per_image,
         location=torch.stack(locations),
         sample=sampled,
@@ -291,14 +293,14 @@ class GlimpseTask(Task):
         def metrics() -> dict[str, float]:
             with torch.no_grad():
                 right = rollout.logits.argmax(-1) == rollout.label
-                scored, due = rollout.mask, rollout.label >= 0
+                scored = rollout.mask
                 values = {
                     "loss/total": loss,
                     "loss/policy": policy,
                     "loss/answer": answer,
                     "loss/baseline": estimate.loss,
                     "train/reward": rollout.reward.sum(0).mean(),
-                    "train/accuracy": 100 * right[due].float().mean(),
+                    "train/accuracy": 100 * right.float().mean(),
                     "policy/advantage_mean": advantage[scored].mean(),
                     "policy/advantage_std": advantage[scored].std(),
                     "policy/entropy": self._entropy(rollout),
@@ -382,8 +384,8 @@ class GlimpseTask(Task):
         rollout = play(self.agent, env, index, self._row_seed)
         env.reset(options={"index": index})
         frames = [env.render()]
-        for sample, logits in zip(rollout.sample, rollout.logits, strict=True):
-            env.step({"location": sample.clamp(-1, 1), "answer": logits.argmax(-1)})
+        for sample in rollout.sample:
+            env.step({"location": sample.clamp(-1, 1), "answer": rollout.logits[-1].argmax(-1)})
             frames.append(env.render())
         sheets = [grid(rows, columns=8) for rows in frames if rows is not None]
         looks = [

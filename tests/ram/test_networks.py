@@ -26,10 +26,18 @@ def test_glimpse_network_is_the_papers_formula() -> None:
 
 def test_relu_core_is_the_papers_formula() -> None:
     core = CoreNetwork(3, "rnn", 4)
-    glimpse, state = torch.randn(2, 3), torch.randn(2, 4)
-    from_glimpse, from_state = core.cell.weight.split([3, 4], dim=1)  # type: ignore[operator]
-    expected = (glimpse @ from_glimpse.T + state @ from_state.T + core.cell.bias).clamp(min=0)
-    torch.testing.assert_close(core(glimpse, (state,))[0], expected)
+    glimpse, hidden = torch.randn(2, 3), torch.randn(2, 4)
+    into = glimpse @ core.cell.glimpse.weight.T + core.cell.glimpse.bias
+    expected = (into + hidden @ core.cell.hidden.weight.T).clamp(min=0)
+    torch.testing.assert_close(core(glimpse, hidden)[0], expected)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_no_state_stands_for_zeros(cell: str) -> None:
+    core = CoreNetwork(3, cell, 4)
+    glimpse, zeros = torch.randn(2, 3), torch.zeros(2, 4)
+    state = (zeros, zeros) if cell == "lstm" else zeros
+    torch.testing.assert_close(core(glimpse, None)[0], core(glimpse, state)[0])
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
@@ -45,7 +53,7 @@ def test_sizes_are_independent(cell: str, batch: int, scales: int, channels: int
         action=partial(ActionNetwork, hidden_size=9),
     )
     observation = {"patches": torch.rand(batch, scales, channels, 3, 5), "location": torch.zeros(batch, 2)}
-    features, state = agent.step(observation, agent.initial_state(batch))
+    features, state = agent.step(observation)
     features, _ = agent.step(observation, state)
     assert features.shape == (batch, 13)
     assert agent.location(features).sample(torch.zeros(batch, 2)).shape == (batch, 2)
