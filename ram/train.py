@@ -35,6 +35,7 @@ def train(config: DictConfig, run: RunFolder, resume: bool = False) -> dict[str,
         The final metrics, as in ``metrics.json``.
     """
     torch.set_num_threads(config.num_threads)
+    commit = run.commit  # of the code that is loaded now; the checkout may move on while it trains
     start = checkpoint.load(run.last)["progress"]["step"] if resume else 0
     trainer: Trainer = build(config.trainer)
     task: Task = build(config.task)
@@ -54,7 +55,7 @@ def train(config: DictConfig, run: RunFolder, resume: bool = False) -> dict[str,
         tracker.save_pictures(pictures)
         spent = {
             "seed": config.seed,
-            "commit": run.commit,
+            "commit": commit,
             "steps": progress.step,
             "epochs": progress.step / task.steps_per_epoch,
             "best_step": progress.best_step,
