@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -247,15 +246,10 @@ def animation_bytes(frames: Sequence[np.ndarray], frames_per_second: float) -> b
         The file's content. The last frame stays 1.5 seconds longer.
     """
     # One palette for all, and no dithering, so that what stands still does not flicker. k-means, until less than one
-    # pixel in a hundred changes, keeps the accents: strong colours on few pixels, which a median cut alone would blend.
+    # pixel in ten changes, keeps the accents: strong colours on few pixels, which a median cut alone would blend.
     height, width, _ = frames[0].shape
-    # Some hundred thousand pixels tell the palette; all of them would take long.
-    pixels = np.concatenate(list(frames))
-    film = Image.fromarray(pixels)
-    thin = max(1, round(math.sqrt(film.width * film.height / 200_000)))
-    sample = Image.fromarray(np.ascontiguousarray(pixels[::thin, ::thin]))
-    palette = sample.quantize(256, kmeans=sample.width * sample.height // 100 + 1)
-    film = film.quantize(palette=palette, dither=Image.Dither.NONE)
+    film = Image.fromarray(np.concatenate(list(frames)))
+    film = film.quantize(256, kmeans=film.width * film.height // 10 + 1, dither=Image.Dither.NONE)
     images = [film.crop((0, top, width, top + height)) for top in range(0, film.height, height)]
     duration = max(round(100 / frames_per_second), 2) * 10
     durations = [duration] * (len(images) - 1) + [duration + 1500]
