@@ -47,9 +47,9 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     ``reset`` takes the options ``index`` (which images to show, one for every ``rollouts_per_image`` rows),
     ``location`` (the first ones, (B, 2)), ``episode`` (a number that the draws depend on, one for all rows or (B,)),
-    and ``reset_mask`` ((B,) bool, the rows to reset). Row i of an environment seeded s draws as a single environment
-    seeded s + i does. On validation and test the draws that make up an episode depend on the seed s and the image
-    alone, so every batch sees the same.
+    and ``reset_mask`` ((B,) bool, the rows to reset). On the training split row i of an environment seeded s draws as
+    a single environment seeded s + i does. On validation and test the draws that make up an episode depend on the seed
+    s and the image alone, so every batch sees the same.
 
     Args:
         images: where the images come from: a source, or the name of a module in ``envs.images``.

@@ -8,7 +8,8 @@ from typing import Any
 import envs
 
 if not hasattr(envs, "GlimpseVectorEnv"):
-    raise ImportError(f"Another module named envs hides this project's: rename {next(iter(envs.__path__))}.")
+    _other = getattr(envs, "__file__", None) or next(iter(envs.__path__))
+    raise ImportError(f"Another module named envs hides this project's: rename {_other}.")
 
 __all__ = ["load"]
 

@@ -71,8 +71,8 @@ class MovingAverage(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
         if self.training:
-            self.mean = self.decay * self.mean + (1 - self.decay) * returns.mean()
-            self.weight = self.decay * self.weight + (1 - self.decay)
+            self.mean.lerp_(returns.mean(), 1 - self.decay)
+            self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
         return Estimate(value, returns.new_zeros(()))
 
 
@@ -98,9 +98,10 @@ class LeaveOneOut(Baseline):
         super().__init__(feature_size, rollouts_per_image)
         if rollouts_per_image < 2:
             raise InputError("baseline=leave_one_out compares rollouts: set task.rollouts_per_image to at least 2.")
-        self.rollouts = rollouts_per_image
 
     def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
-        by_image = returns.view(len(returns), -1, self.rollouts)
-        others = (by_image.sum(-1, keepdim=True) - by_image) / (self.rollouts - 1)
-        return Estimate(others.view_as(returns), returns.new_zeros(()))
+        group = rollout.group
+        size = group.bincount()
+        total = returns.new_zeros(len(returns), len(size)).index_add(1, group, returns)
+        others = (total[:, group] - returns) / (size[group] - 1)
+        return Estimate(others, returns.new_zeros(()))

@@ -16,6 +16,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from envs.errors import InputError
 
@@ -62,6 +63,10 @@ def check(config: DictConfig) -> None:
         torch.empty(0, device=plain.get("device"))
     except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"device={plain.get('device')} cannot be used: {str(error).splitlines()[0]}") from error
+    for name, least in [("seed", 0), ("num_threads", 1)]:
+        value = plain.get(name)
+        if not isinstance(value, int) or value < least:
+            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     # Groups first: there an option has the name that the user typed; the task refers to them.
     for group in sorted(plain, key=lambda name: name == "task"):
         _check_node(str(group), plain[group])
@@ -71,14 +76,12 @@ def build(node: DictConfig, **arguments: Any) -> Any:
     """The object that a node with a ``_target_`` stands for. Its parts are built first.
 
     Raises:
-        InputError: what a constructor says about its arguments, or the target that cannot be imported.
+        InputError: what a constructor says about its arguments.
     """
     try:
         return instantiate(node, _convert_="all", **arguments)
     except InstantiationException as error:
-        if isinstance(error.__cause__, InputError):
-            raise error.__cause__ from None
-        raise InputError(f"{error.args[0].splitlines()[0]} ({error.__cause__ or node.get('_target_')}).") from error
+        raise (error.__cause__ or error) from None  # an InputError is told in a sentence, a defect with its traceback
 
 
 def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -125,7 +128,7 @@ def _locate(name: str, target: Any) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{name}._target_: {target} cannot be imported ({error}).") from error
     file = getattr(module, "__file__", None)
-    own = file is not None and Path.cwd() in Path(file).resolve().parents and ".venv" not in Path(file).parts
+    own = file is not None and Path.cwd() in Path(file).resolve().parents and "site-packages" not in Path(file).parts
     if module_name.split(".")[0] not in _OURS and not own:
         raise InputError(f"{name}._target_: {target} lies outside torch, ram, envs and the current folder.")
     if not callable(found):
@@ -157,8 +160,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if origin is tuple:
-        return isinstance(value, list)
-    return not isinstance(value, bool | int | float | str)
+        kinds = typing.get_args(hint)
+        return isinstance(value, list) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    return True
 
 
 def _spell(hint: Any) -> str:
@@ -169,7 +173,7 @@ def _spell(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(str, typing.get_args(hint)))
     if origin is tuple:
-        return "a list"
+        return f"a list of {len(typing.get_args(hint))}"
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
@@ -190,9 +194,14 @@ def override(config: DictConfig, options: dict[str, str], allowed: tuple[str, ..
     for name, value in options.items():
         if name not in allowed:
             raise InputError(f"{source} brings its configuration and accepts only {', '.join(allowed)}, not {name}.")
-        OmegaConf.update(config, name, OmegaConf.from_dotlist([f"value={value}"])["value"])
+        try:
+            parsed = OmegaConf.from_dotlist([f"value={value}"])["value"]
+        except YAMLError as error:
+            raise InputError(f"{name}={value} cannot be read: give a number, a name or null.") from error
+        OmegaConf.update(config, name, parsed)
 
 
 def flatten(config: DictConfig) -> dict[str, Any]:
-    """Every option by its dotted name."""
-    return dict(_leaves(OmegaConf.to_container(config, resolve=True)))
+    """Every option by its dotted name, once: what only refers to another is left out."""
+    leaves = _leaves(OmegaConf.to_container(config, resolve=False))
+    return {name: value for name, value in leaves if not str(value).startswith("${")}

@@ -16,10 +16,10 @@ State = Tensor | tuple[Tensor, Tensor]
 """What a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
 
 
-def _positive(**options: int) -> None:
+def _positive(part: str, **options: int) -> None:
     for name, value in options.items():
         if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}.")
+            raise InputError(f"{part}.{name} must be at least 1, got {value}.")
 
 
 class GlimpseNetwork(nn.Module):
@@ -29,25 +29,26 @@ class GlimpseNetwork(nn.Module):
 
     Args:
         patch_shape: (scales, C, h, w).
-        patch_size: width of h_g.
-        location_size: width of h_l.
+        patch_features: width of h_g.
+        location_features: width of h_l.
         output_size: width of g.
     """
 
     def __init__(
         self,
         patch_shape: tuple[int, ...],
-        patch_size: int = 128,
-        location_size: int = 128,
+        patch_features: int = 128,
+        location_features: int = 128,
         output_size: int = 256,
     ) -> None:
         super().__init__()
-        _positive(patch_size=patch_size, location_size=location_size, output_size=output_size)
+        sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
+        _positive("glimpse", **sizes)
         self.output_size = output_size
-        self.patch = nn.Linear(math.prod(patch_shape), patch_size)
-        self.location = nn.Linear(2, location_size)
+        self.patch = nn.Linear(math.prod(patch_shape), patch_features)
+        self.location = nn.Linear(2, location_features)
         # The sum of two linear maps is one linear map of both inputs, in a single product.
-        self.merge = nn.Linear(patch_size + location_size, output_size)
+        self.merge = nn.Linear(patch_features + location_features, output_size)
 
     def forward(self, patches: Tensor, location: Tensor) -> Tensor:
         """(B, scales, C, h, w), (B, 2) -> (B, output_size)."""
@@ -66,7 +67,7 @@ class CoreNetwork(nn.Module):
 
     def __init__(self, input_size: int, cell: str = "rnn", size: int = 256) -> None:
         super().__init__()
-        _positive(**{"core.size": size})
+        _positive("core", size=size)
         cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": _ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
         if cell not in cells:
             raise InputError(f"core.cell must be one of {', '.join(cells)}, got {cell!r}.")
@@ -158,8 +159,7 @@ class LocationNetwork(nn.Module):
         feature_size: width of h.
         hidden_size: width of a hidden ReLU layer, or 0 for the paper's linear map.
         std: the standard deviation, in units of half the image.
-        final_std: what the deviation changes to, geometrically; None keeps it.
-        final_std_epoch: the epoch at which ``final_std`` is reached.
+        final_std: what the deviation changes to over the budget, geometrically; None keeps it.
         learn_std: train the deviation, from ``std`` on.
         through_core: let the policy's gradient into the core and glimpse networks.
     """
@@ -172,19 +172,18 @@ class LocationNetwork(nn.Module):
         hidden_size: int = 0,
         std: float = 0.15,
         final_std: float | None = None,
-        final_std_epoch: int = 100,
         learn_std: bool = False,
         through_core: bool = False,
     ) -> None:
         super().__init__()
         if hidden_size < 0:
             raise InputError(f"policy.hidden_size must not be negative, got {hidden_size}.")
-        for name, value in [("std", std), ("final_std", final_std), ("final_std_epoch", final_std_epoch)]:
+        for name, value in [("std", std), ("final_std", final_std)]:
             if value is not None and value <= 0:
                 raise InputError(f"policy.{name} must be positive, got {value}.")
         if learn_std and final_std is not None:
             raise InputError("policy.learn_std and policy.final_std exclude each other: set one of them.")
-        self.initial_std, self.final_std, self.final_std_epoch = std, final_std, final_std_epoch
+        self.initial_std, self.final_std = std, final_std
         self.through_core = through_core
         self.mean = nn.Sequential(
             *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
@@ -197,10 +196,9 @@ class LocationNetwork(nn.Module):
         else:
             self.register_buffer("log_std", log_std)
 
-    def anneal(self, epoch: float) -> None:
-        """Sets the scheduled deviation of a moment of the training."""
+    def anneal(self, progress: float) -> None:
+        """Sets the scheduled deviation when a share of the budget, in [0, 1], is spent."""
         if self.final_std is not None:
-            progress = min(epoch / self.final_std_epoch, 1.0)
             scheduled = (1 - progress) * math.log(self.initial_std) + progress * math.log(self.final_std)
             self.log_std.fill_(scheduled)
 
@@ -219,7 +217,7 @@ class RandomLocation(nn.Module):
     def __init__(self, feature_size: int) -> None:
         super().__init__()
 
-    def anneal(self, epoch: float) -> None:
+    def anneal(self, progress: float) -> None:
         """Nothing changes."""
 
     def forward(self, features: Tensor) -> Uniform:

@@ -24,6 +24,7 @@ class Rollout:
     Attributes:
         features: (T, B, D), what the agent knew at each step; with gradient.
         log_prob: (T, B), of the choices made, under the agent; with gradient. Anything where ``mask`` is False.
+        entropy: a scalar, of the distribution of one choice in nats; with gradient.
         mask: (T, B) bool, whether the choice at this step could change the reward.
         reward: (T, B), of the action at each step.
         logits: (A, B, K), of the A answers that were due, in order; with gradient.
@@ -35,6 +36,7 @@ class Rollout:
 
     features: Tensor
     log_prob: Tensor
+    entropy: Tensor
     mask: Tensor
     reward: Tensor
     logits: Tensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,9 +31,10 @@ class RunFolder:
         """Makes a new folder. Raises :class:`InputError` if it already holds anything."""
         try:
             path.mkdir(parents=True, exist_ok=True)
+            used = any(path.iterdir())
         except OSError as error:
             raise InputError(f"The run folder {path} cannot be made: {error.strerror}.") from error
-        if any(path.iterdir()):
+        if used:
             raise InputError(f"The run folder {path} is already in use: name a new one, or resume={path}.")
         return cls(path)
 
@@ -65,9 +66,10 @@ class RunFolder:
         return self.path / ".hydra" / "config.yaml"
 
     def read_config(self) -> DictConfig:
-        """The configuration the run was started with."""
+        """The configuration the run was started with, and what it was resumed with since."""
         try:
-            config = OmegaConf.load(self._config)
+            parts = [self._config, *sorted(self._config.parent.glob("resumed-*.yaml"))]
+            config = OmegaConf.merge(*map(OmegaConf.load, parts))
         except Exception as error:  # YAML's own errors are many
             raise InputError(f"{self._config} cannot be read: restore it.") from error
         if not isinstance(config, DictConfig):
@@ -80,6 +82,15 @@ class RunFolder:
         OmegaConf.save(config, self._config)
         OmegaConf.save(OmegaConf.create(overrides), self._config.with_name("overrides.yaml"))
 
+    def write_resumption(self, config: DictConfig, names: Iterable[str]) -> None:
+        """Records the options that a run is resumed with, so that the next resumption knows them."""
+        if names:
+            count = len(list(self._config.parent.glob("resumed-*.yaml")))
+            changed = OmegaConf.masked_copy(config, [])
+            for name in names:
+                OmegaConf.update(changed, name, OmegaConf.select(config, name), force_add=True)
+            OmegaConf.save(changed, self._config.with_name(f"resumed-{count:03}.yaml"))
+
     def keep_records(self, step: int) -> None:
         """Renames the final records of a run that is about to go on, so that none is lost."""
         for path in self.path.iterdir():
@@ -89,11 +100,11 @@ class RunFolder:
     @property
     def commit(self) -> str:
         """The commit of the code if it runs from a checkout, else its version."""
-        git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        try:
-            return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            pass
+        checkout = Path(__file__).parents[1]
+        git = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        if (checkout / ".git").exists():  # and not the repository of somebody who installed us in theirs
+            with suppress(OSError, subprocess.CalledProcessError):
+                return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
         try:
             return version("recurrent-attention")
         except PackageNotFoundError:
@@ -114,3 +125,5 @@ def told_in_a_sentence() -> Iterator[None]:
         yield
     except (InputError, TrainingStopped) as error:
         sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("Error: Interrupted.")

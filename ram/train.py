@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from torch.optim import Optimizer
 
 from envs.errors import InputError
 from ram.config import build, check, config_folder, flatten, override, words
@@ -18,88 +24,137 @@ from ram.run_folder import RunFolder, table, told_in_a_sentence
 from ram.tasks import Task
 from ram.training import checkpoint
 from ram.training.tracker import Tracker
-from ram.training.trainer import Trainer
+from ram.training.trainer import Progress, Trainer, TrainingStopped
 
 _OVERRIDES = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "device", "num_threads")
 
 
-def train(config: DictConfig, run: RunFolder, resume: bool = False) -> dict[str, float]:
-    """Trains what a configuration describes, judges the best weights once on the test split, and records it all.
+class Job:
+    """All that a configuration describes, built and ready to train.
 
     Args:
-        config: the whole, composed and checked.
-        run: where the records go.
-        resume: go on from the run's last checkpoint.
+        config: the whole, composed.
 
-    Returns:
-        The final metrics, as in ``metrics.json``.
+    Raises:
+        InputError: naming the option that is wrong.
     """
-    torch.set_num_threads(config.num_threads)
-    commit = run.commit  # of the code that is loaded now; the checkout may move on while it trains
-    start = checkpoint.load(run.last)["progress"]["step"] if resume else 0
-    trainer: Trainer = build(config.trainer)
-    task: Task = build(config.task)
-    if resume and (run.path / "metrics.json").exists():
-        if start >= trainer.total_steps(task):
-            raise InputError(f"{run.path} has spent its budget of {start} steps: raise trainer.max_epochs to go on.")
-        run.keep_records(start)
-    tracker = Tracker(run.path, start)
-    try:
-        tracker.text("config", OmegaConf.to_yaml(config, resolve=True))
-        progress = trainer.fit(task, build(config.optimizer), tracker, run.checkpoints, resume)
-        state = checkpoint.load(run.best, config.device)
-        checkpoint.load_weights(task, state, run.best)
-        metrics = evaluate(task, state["progress"]["best"])
-        pictures = task.pictures("test")
-        tracker.pictures(pictures, progress.step, "test")
-        tracker.save_pictures(pictures)
-        spent = {
-            "seed": config.seed,
-            "commit": commit,
-            "steps": progress.step,
-            "epochs": progress.step / task.steps_per_epoch,
-            "best_step": progress.best_step,
-            "stopped_early": progress.stopped_early,
-            "seconds": round(progress.seconds, 1),
-            f"{task.unit}_per_second": round(progress.step * task.examples_per_step / progress.seconds, 1),
-        }
-        tracker.finish(flatten(config), metrics | spent)
-    finally:
-        tracker.close()
-    print(f"{table(metrics | spent)}\n  {run.path}")
-    return metrics
+
+    def __init__(self, config: DictConfig) -> None:
+        check(config)
+        torch.set_num_threads(config.num_threads)
+        self.config = config
+        self.trainer: Trainer = build(config.trainer)
+        self.optimizer: Callable[[list[dict[str, Any]]], Optimizer] = build(config.optimizer)
+        self.task: Task = build(config.task)
+
+    @property
+    def digest(self) -> str:
+        """Tells checkpoints of this configuration from others'; budget and machine may differ."""
+        options = {name: value for name, value in flatten(self.config).items() if name not in _OVERRIDES}
+        return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+
+    def train(self, run: RunFolder, resume: bool = False) -> None:
+        """Trains, judges the best weights once on the test split, and records it all.
+
+        Args:
+            run: where the records go.
+            resume: go on from the run's last checkpoint.
+        """
+        task, commit = self.task, run.commit  # of the code that is loaded now; the checkout may move on
+        start = checkpoint.load(run.last)["progress"]["step"] if resume else 0
+        tracker = Tracker(run.path, start)
+        try:
+            tracker.text("config", OmegaConf.to_yaml(self.config))
+            progress = self.trainer.fit(task, self.optimizer, tracker, run.checkpoints, self.digest, resume)
+            state = checkpoint.load(run.best, self.config.device)
+            checkpoint.load_weights(task, state, run.best)
+            metrics = evaluate(task, state["progress"]["best"])
+            pictures = task.pictures("test")
+            tracker.pictures(pictures, progress.step, "test")
+            tracker.save_pictures(pictures)
+            spent = {
+                "seed": self.config.seed,
+                "commit": commit,
+                "steps": progress.step,
+                "epochs": progress.step / task.steps_per_epoch,
+                "best_step": progress.best_step,
+                "stopped_early": progress.stopped_early,
+                "seconds": round(progress.seconds, 1),
+                f"{task.unit}_per_second": round(progress.step * task.examples_per_step / progress.seconds, 1),
+            }
+            tracker.finish(flatten(self.config), metrics | spent)
+        finally:
+            tracker.close()
+        print(f"{table(metrics | spent)}\n  {run.path}")
+
+
+def resume(folder: Path, options: dict[str, str]) -> None:
+    """Goes on with a run in its folder, perhaps with another budget or on another device."""
+    run = RunFolder.open(folder)
+    config = run.read_config()
+    override(config, options, _OVERRIDES, f"resume={folder}")
+    progress = Progress(**checkpoint.load(run.last)["progress"])
+    job = Job(config)
+    if (run.path / "metrics.json").exists():
+        if job.trainer.is_over(job.task, progress):
+            raise InputError(
+                f"{folder} has ended after {progress.step} steps: raise trainer.max_epochs, or trainer.patience where "
+                "that ended it, to go on."
+            )
+        run.keep_records(progress.step)
+    run.write_resumption(config, list(options))
+    job.train(run, resume=True)
+
+
+def repeat(folder: Path, options: dict[str, str]) -> None:
+    """Trains the configuration of an earlier run again in a new folder."""
+    old = RunFolder.open(folder)
+    config = old.read_config()
+    override(config, options, _OVERRIDES, f"repeat={folder}")
+    job = Job(config)
+    new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
+    new.write_config(config, [f"repeat={old.path}", *(f"{name}={value}" for name, value in options.items())])
+    job.train(new)
+
+
+_failed: list[str] = []
+"""Jobs of a sweep that ended with a sentence; the others go on."""
 
 
 @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")
 def _compose(config: DictConfig) -> None:
-    with told_in_a_sentence():
-        check(config)
-        run = RunFolder.create(Path(HydraConfig.get().runtime.output_dir))
-        run.write_config(config, list(HydraConfig.get().overrides.task))
-        train(config, run)
+    settings = HydraConfig.get()
+    folder = Path(settings.runtime.output_dir)
+    try:
+        RunFolder.create(folder)  # refuses a used folder before anything is loaded
+        job = Job(config)
+        run = RunFolder.create(folder)
+        run.write_config(config, list(settings.overrides.task))
+        job.train(run)
+    except (InputError, TrainingStopped) as error:
+        if settings.mode is not RunMode.MULTIRUN:
+            sys.exit(f"Error: {error}")
+        print(f"Error: {error}", file=sys.stderr)
+        _failed.append(str(folder))
 
 
 def main() -> None:
     """The command ``ram-train``."""
     sys.path.insert(0, str(Path.cwd()))  # a user's own modules, named by _target_
-    if not any(word.startswith(("resume=", "repeat=")) for word in sys.argv[1:]):
-        _compose()
-        return
     with told_in_a_sentence():
+        if not any(word.startswith(("resume=", "repeat=")) for word in sys.argv[1:]):
+            _failed.clear()
+            _compose()
+            if _failed:
+                sys.exit(f"Error: {len(_failed)} of the jobs failed: {', '.join(_failed)}.")
+            return
         options = words(sys.argv[1:])
         if {"resume", "repeat"} <= options.keys():
             raise InputError("resume and repeat exclude each other: give one of them.")
-        mode = "resume" if "resume" in options else "repeat"
-        old = RunFolder.open(Path(options.pop(mode)))
-        config = old.read_config()
-        override(config, options, _OVERRIDES, f"{mode}={old.path}")
-        check(config)
-        if mode == "resume":
-            train(config, old, resume=True)
-            return
-        new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
-        new.write_config(config, [f"repeat={old.path}"])
-        train(config, new)
+        if "resume" in options:
+            resume(Path(options.pop("resume")), options)
+        else:
+            repeat(Path(options.pop("repeat")), options)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
@@ -115,3 +115,42 @@ def hold_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tenso
         count = min(max(round(share * len(members)), 1), len(members) - 1)
         held_out[members[:count]] = True
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
+
+
+def choose(split: Split, labels: Tensor, shares: Mapping[Split, float]) -> Tensor:
+    """Which images a split has when others are held out of the same data, class by class.
+
+    Args:
+        split: whose images are asked for; one that has no share is what the others leave.
+        labels: (N,) int64, of all images.
+        shares: the share of all images that each split takes.
+
+    Returns:
+        Ascending numbers, int64.
+    """
+    left, left_share = torch.arange(len(labels)), 1.0
+    chosen = None
+    for name, share in shares.items():
+        kept, held_out = hold_out(labels[left], share / left_share)
+        if name == split:
+            chosen = left[held_out]
+        left, left_share = left[kept], left_share - share
+    chosen = left if chosen is None else chosen
+    if len(chosen) == 0:
+        raise InputError(
+            f"The {split} split would be empty: {len(labels)} images are too few to part by "
+            f"{' and '.join(f'images.{name}_share={share}' for name, share in shares.items())}."
+        )
+    return chosen
+
+
+def check_shares(validation_share: float, test_share: float) -> None:
+    """Refuses shares outside (0, 1), or that leave nothing to train on."""
+    for name, share in [("validation_share", validation_share), ("test_share", test_share)]:
+        if not 0 < share < 1:
+            raise InputError(f"images.{name} must lie between 0 and 1, got {share}.")
+    if validation_share + test_share >= 1:
+        raise InputError(
+            f"images.validation_share ({validation_share}) and images.test_share ({test_share}) must leave something "
+            "to train on: their sum must be below 1."
+        )

@@ -13,8 +13,7 @@ from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, Split, check_split
-from envs.images.folder import check_shares, choose
+from envs.images import ImageSet, Split, check_shares, check_split, choose
 from envs.random import RowRandom
 
 Array = Tensor | np.ndarray

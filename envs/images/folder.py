@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from envs.errors import InputError
-from envs.images import ImageSet, Split, check_split, hold_out
+from envs.images import ImageSet, Split, check_shares, check_split, choose
 from envs.random import RowRandom
 
 Result = TypeVar("Result")
@@ -100,45 +100,6 @@ class Source:
         heights, widths, grey = zip(*_each(_header, paths), strict=True)
         height, width = size or (max(heights), max(widths))
         return height, width, self.channels or (1 if all(grey) else 3)
-
-
-def choose(split: Split, labels: Tensor, shares: Mapping[Split, float]) -> Tensor:
-    """Which images a split has when others are held out of the same data, class by class.
-
-    Args:
-        split: whose images are asked for; one that has no share is what the others leave.
-        labels: (N,) int64, of all images.
-        shares: the share of all images that each split takes.
-
-    Returns:
-        Ascending numbers, int64.
-    """
-    left, left_share = torch.arange(len(labels)), 1.0
-    chosen = None
-    for name, share in shares.items():
-        kept, held_out = hold_out(labels[left], share / left_share)
-        if name == split:
-            chosen = left[held_out]
-        left, left_share = left[kept], left_share - share
-    chosen = left if chosen is None else chosen
-    if len(chosen) == 0:
-        raise InputError(
-            f"The {split} split would be empty: {len(labels)} images are too few to part by "
-            f"{' and '.join(f'images.{name}_share={share}' for name, share in shares.items())}."
-        )
-    return chosen
-
-
-def check_shares(validation_share: float, test_share: float) -> None:
-    """Refuses shares outside (0, 1), or that leave nothing to train on."""
-    for name, share in [("validation_share", validation_share), ("test_share", test_share)]:
-        if not 0 < share < 1:
-            raise InputError(f"images.{name} must lie between 0 and 1, got {share}.")
-    if validation_share + test_share >= 1:
-        raise InputError(
-            f"images.validation_share ({validation_share}) and images.test_share ({test_share}) must leave something "
-            "to train on: their sum must be below 1."
-        )
 
 
 def _find(root: Path) -> tuple[tuple[str, ...], dict[Split, list[tuple[Path, int]]]]:

@@ -17,8 +17,8 @@ class StepResult:
 
     Attributes:
         loss: a scalar to descend, with gradient.
-        metrics: computes what to log of this step, by name; the terms of the loss are named ``loss/...``. It is called
-            only on steps that are logged.
+        metrics: computes what to log of this step beside the loss, by name; the terms of the loss are named
+            ``loss/...``. It is called only on steps that are logged.
     """
 
     loss: Tensor
@@ -42,6 +42,7 @@ class Task(nn.Module, ABC):
         unit: what an example is called, in the plural.
         monitor: the metric of ``evaluate("validation")`` that chooses the best checkpoint.
         maximize: whether more of it is better.
+        progress: the share of the budget that is spent, in [0, 1]; the trainer sets it before every step.
     """
 
     steps_per_epoch: int
@@ -49,6 +50,7 @@ class Task(nn.Module, ABC):
     unit: str
     monitor: str
     maximize: bool
+    progress: float = 0.0
 
     @abstractmethod
     def forward(self, step: int) -> StepResult:

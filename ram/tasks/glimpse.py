@@ -25,10 +25,10 @@ from ram.networks import RandomLocation
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 from ram.tasks import Animation, StepResult, Task
 
-Protocol = Literal["greedy", "sampled", "mc", "random"]
-"""How an evaluation chooses locations; "mc" (Monte Carlo) averages the answers of sampled trajectories."""
+Look = Literal["greedy", "sampled", "random"]
+"""How an evaluation chooses locations: the policy's mean, a sample of it, or anywhere."""
 
-_TRAJECTORIES = 10  # of the Monte Carlo protocol
+_TRAJECTORIES = 10  # sampled for every image, and averaged by the Monte Carlo protocol
 _EVALUATION_ROWS = 1000
 _DIAGNOSTIC_IMAGES = 64
 _PICTURED = 16
@@ -84,15 +84,19 @@ def collect(
         features.append(hidden)
         locations.append(observation["location"])
         samples.append(sample)
-        observation, reward, _, _, _ = env.step({"location": sample.clamp(-1, 1), "answer": answer})
+        # Where a network has broken down, the world goes on and the loss will tell.
+        action = {"location": sample.clamp(-1, 1).nan_to_num(), "answer": answer}
+        observation, reward, _, _, _ = env.step(action)
         rewards.append(reward)
 
     known, sampled = torch.stack(features), torch.stack(samples)
     mask = torch.ones(known.shape[:2], dtype=torch.bool, device=known.device)
     mask[final] = False  # nobody looks where the last action points
+    policy = location(known)
     return Rollout(
         features=known,
-        log_prob=location(known).log_prob(sampled),
+        log_prob=policy.log_prob(sampled),
+        entropy=policy.entropy(),
         mask=mask,
         reward=torch.stack(rewards),
         logits=torch.stack(logits),
@@ -108,7 +112,7 @@ def play(
     env: GlimpseVectorEnv,
     index: Tensor,
     seed: int,
-    protocol: Protocol = "greedy",
+    look: Look = "greedy",
     trajectory: int = 0,
 ) -> Rollout:
     """Evaluates: one trajectory an image, of which all that is drawn depends on seed, image and trajectory alone.
@@ -118,7 +122,7 @@ def play(
         env: of a split other than training, seeded with ``seed``.
         index: (B,) int64, the images.
         seed: of first locations and noise.
-        protocol: how locations are chosen: "greedy"; "sampled" or "mc", from the policy; "random", uniformly.
+        look: how locations are chosen.
         trajectory: its number; each has its own noise and, where the first location is random, its own start.
     """
     random = RowRandom(torch.full_like(index, seed), index)
@@ -126,8 +130,8 @@ def play(
     if trajectory and env.first_location == "random":
         options["location"] = random.uniform(f"first_location/{trajectory}", 2) * 2 - 1
     noise = random.normal(f"policy/{trajectory}", env.num_glimpses, 2).transpose(0, 1)
-    location = RandomLocation(agent.core.size) if protocol == "random" else None
-    return collect(agent, env, noise, options, greedy=protocol == "greedy", location=location)
+    location = RandomLocation(agent.core.size) if look == "random" else None
+    return collect(agent, env, noise, options, greedy=look == "greedy", location=location)
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,8 @@ class GlimpseModel:
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
         """Looks at images and names their classes, along one trajectory to the policy's mean.
 
+        All images are first looked at in the same place, so that none depends on the others.
+
         Args:
             images: (N, C, H, W), float in [0, 1] or uint8; C as in training, H and W as one likes.
 
@@ -182,6 +188,8 @@ class GlimpseModel:
         tensor = torch.as_tensor(images)
         if tensor.is_floating_point():
             tensor = tensor.float()
+            if not ((tensor >= 0) & (tensor <= 1)).all():
+                raise InputError("predict needs floats in [0, 1], or uint8: divide the images by their largest value.")
         if tensor.ndim != 4 or tensor.shape[1] != self.channels or len(tensor) == 0:
             raise InputError(
                 f"predict needs images of shape (N, {self.channels}, H, W) with N of at least 1, "
@@ -197,7 +205,13 @@ class GlimpseModel:
             autoreset_mode=AutoresetMode.DISABLED,
         )
         env.reset(seed=self.seed)
-        rollout = play(self.agent, env, torch.arange(len(tensor), device=self.device), self.seed)
+        everyone = torch.zeros(len(tensor), dtype=torch.long, device=self.device)
+        random = RowRandom(everyone + self.seed, everyone)
+        options: dict[str, Any] = {"index": torch.arange(len(tensor), device=self.device)}
+        if env.first_location == "random":
+            options["location"] = random.uniform("first_location", 2) * 2 - 1
+        noise = random.normal("policy/0", env.num_glimpses, 2).transpose(0, 1)
+        rollout = collect(self.agent, env, noise, options, greedy=True)
         probability = rollout.logits[-1].softmax(-1)
         labels = tuple(self.classes[best] for best in probability.argmax(-1).tolist())
         return Prediction(labels, probability, rollout.location.transpose(0, 1))
@@ -274,11 +288,13 @@ class GlimpseTask(Task):
             self.agent = agent(patch_shape=self._patch_shape, num_classes=len(self.env.classes))
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
+        if self.weights.entropy and not any("std" in name for name, _ in self.agent.location.named_parameters()):
+            raise InputError("task.weights.entropy moves nothing but a learned deviation: set policy.learn_std=true.")
         if compile:
             self.agent.step = torch.compile(self.agent.step)  # type: ignore[method-assign]
 
     def forward(self, step: int) -> StepResult:
-        self.agent.location.anneal(step / self.steps_per_epoch)
+        self.agent.location.anneal(self.progress)
         rollout = collect(self.agent, self.env, self._noise(step), {"index": self._batch(step), "episode": step})
         returns = discounted_returns(rollout.reward, self.gamma)
         estimate = self.baseline(rollout, returns)
@@ -288,14 +304,13 @@ class GlimpseTask(Task):
         answer = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
         loss = policy + self.weights.answer * answer + self.weights.baseline * estimate.loss
         if self.weights.entropy:
-            loss = loss - self.weights.entropy * self._entropy(rollout)
+            loss = loss - self.weights.entropy * rollout.entropy
 
         def metrics() -> dict[str, float]:
             with torch.no_grad():
                 right = rollout.logits.argmax(-1) == rollout.label
                 scored = rollout.mask
                 values = {
-                    "loss/total": loss,
                     "loss/policy": policy,
                     "loss/answer": answer,
                     "loss/baseline": estimate.loss,
@@ -303,7 +318,7 @@ class GlimpseTask(Task):
                     "train/accuracy": 100 * right.float().mean(),
                     "policy/advantage_mean": advantage[scored].mean(),
                     "policy/advantage_std": advantage[scored].std(),
-                    "policy/entropy": self._entropy(rollout),
+                    "policy/entropy": rollout.entropy,
                     "policy/clamped": (rollout.sample[scored].abs() > 1).any(-1).float().mean(),
                     "baseline/explained_variance": _explained_variance(estimate.value[scored], returns[scored]),
                 }
@@ -314,28 +329,33 @@ class GlimpseTask(Task):
     @torch.no_grad()
     def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
         """Errors in percent. Validation: one trajectory to the policy's mean. Test: all four protocols."""
-        errors = {"error": self._error(split, "greedy")}
-        if split == "test":
-            errors |= {
-                "error_sampled": self._error(split, "sampled"),
-                "error_mc": self._error(split, "mc"),
-                "error_random": self._error(split, "random"),
-            }
-        return errors
+        (error,) = self._errors(split, "greedy")
+        if split != "test":
+            return {"error": error}
+        *sampled, averaged = self._errors(split, "sampled", _TRAJECTORIES)
+        (at_random,) = self._errors(split, "random")
+        return {
+            "error": error,
+            "error_sampled": sum(sampled) / len(sampled),
+            "error_mc": averaged,
+            "error_random": at_random,
+        }
 
-    def _error(self, split: Split, protocol: Protocol) -> float:
-        """The share of wrong answers of a split, in percent, every image once."""
+    def _errors(self, split: Split, look: Look, trajectories: int = 1) -> list[float]:
+        """The shares of wrong answers of a split, in percent, every image once.
+
+        Returns:
+            One of every trajectory, and if there are several, that of their averaged class probabilities.
+        """
         env = self._evaluation_env(split)
-        wrong = 0.0
+        wrong = torch.zeros(trajectories + (trajectories > 1), device=self.device)
         for index, counted in _batches(len(env.image_set), env.num_envs, self.device):
-            probability = [
-                play(self.agent, env, index, self._row_seed, protocol, trajectory).logits[-1].softmax(-1)[counted]
-                for trajectory in range(1 if protocol in ("greedy", "random") else _TRAJECTORIES)
-            ]
-            label = env.image_set.labels[index[counted]]
-            judged = [torch.stack(probability).mean(0)] if protocol == "mc" else probability
-            wrong += sum(float((answer.argmax(-1) != label).sum()) for answer in judged) / len(judged)
-        return 100 * wrong / len(env.image_set)
+            played = [play(self.agent, env, index, self._row_seed, look, number) for number in range(trajectories)]
+            answers = torch.stack([rollout.logits[-1].softmax(-1) for rollout in played])
+            if trajectories > 1:
+                answers = torch.cat([answers, answers.mean(0, keepdim=True)])
+            wrong += ((answers.argmax(-1) != env.image_set.labels[index]) & counted).sum(-1)
+        return (100 * wrong.double() / len(env.image_set)).tolist()
 
     def diagnostics(self, step: int) -> dict[str, float]:
         """The variance of one episode's policy gradient, summed over the location network's parameters.
@@ -440,8 +460,9 @@ class GlimpseTask(Task):
         """Which images training step ``step`` shows: a slice of the epoch's permutation."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch != epoch:
-            generator = torch.Generator().manual_seed(self._row_seed + epoch)
-            self._order = torch.randperm(len(self.env.image_set), generator=generator).to(self.device)
+            key = torch.tensor([self._row_seed, epoch], device=self.device)
+            random = RowRandom(key[:1], key[1:])
+            self._order = random.bits("order", len(self.env.image_set))[0].argsort()
             self._epoch = epoch
         return self._order[position * self.examples_per_step :][: self.examples_per_step]
 
@@ -451,10 +472,6 @@ class GlimpseTask(Task):
             env.reset(seed=self._row_seed)
             self._evaluation_envs[split] = env
         return self._evaluation_envs[split]
-
-    def _entropy(self, rollout: Rollout) -> Tensor:
-        """Of a choice, in nats."""
-        return self.agent.location(rollout.features).entropy()
 
 
 def _row_seed(seed: int) -> int:

@@ -51,7 +51,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         state = torch.load(path, map_location=device, weights_only=True)
     except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise damaged from error
-    if not isinstance(state, dict) or not {"task", "average", "progress"} <= state.keys():
+    if not isinstance(state, dict) or not {"task", "average", "optimizer", "progress"} <= state.keys():
         raise damaged
     return state
 

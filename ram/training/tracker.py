@@ -30,7 +30,7 @@ class Tracker:
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.folder = folder
         self._failed = False
-        self._writer = SummaryWriter(str(folder), purge_step=step or None)
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Logs numbers by name."""
@@ -71,7 +71,8 @@ class Tracker:
             for summary in hparams(plain, numbers):
                 self._add_summary(summary)
             for name, value in numbers.items():
-                self._writer.add_scalar(name, value, metrics["steps"])
+                at = metrics["best_step"] if name.startswith("validation/") else metrics["steps"]
+                self._writer.add_scalar(name, value, at)
 
         self._write(write)
         self.close()

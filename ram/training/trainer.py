@@ -111,12 +111,20 @@ class Trainer:
         steps = self.max_epochs * task.steps_per_epoch
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
+    def is_over(self, task: Task, progress: Progress) -> bool:
+        """Whether the budget is spent or patience has run out."""
+        return progress.step >= self.total_steps(task) or self._out_of_patience(progress)
+
+    def _out_of_patience(self, progress: Progress) -> bool:
+        return self.patience is not None and progress.stale >= self.patience
+
     def fit(
         self,
         task: Task,
         build_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
         tracker: Tracker,
         checkpoints: Path,
+        run: str = "",
         resume: bool = False,
     ) -> Progress:
         """Trains to the end of the budget, or until patience runs out.
@@ -126,6 +134,7 @@ class Trainer:
             build_optimizer: from parameter groups.
             tracker: where to log.
             checkpoints: the folder of ``last.pt`` (to resume), ``best.pt`` and ``best.safetensors``.
+            run: tells this run's checkpoints from those of others.
             resume: go on from ``last.pt``.
 
         Raises:
@@ -143,13 +152,16 @@ class Trainer:
         if resume:
             path = checkpoints / "last.pt"
             state = checkpoint.load(path)
+            if state.get("run") != run:
+                raise InputError(f"{path} belongs to a run of another configuration: restore the file of this run.")
             checkpoint.load_state(task, state["task"], path)
             average.load_state_dict(state["average"])
             optimizer.load_state_dict(state["optimizer"])
             progress = Progress(**state["progress"])
+            progress.stopped_early = self._out_of_patience(progress)
 
         def save(name: str) -> None:
-            state = {"task": task.state_dict(), "average": average.state_dict()}
+            state = {"run": run, "task": task.state_dict(), "average": average.state_dict()}
             state |= {"optimizer": optimizer.state_dict(), "progress": asdict(progress)}
             checkpoint.save(checkpoints / f"{name}.pt", state)
 
@@ -171,18 +183,16 @@ class Trainer:
                 epoch = step / task.steps_per_epoch
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):
                     group["lr"] = rate * self.schedule(step / total)
+                task.progress = step / total
                 result = task(step)
                 if not math.isfinite(float(result.loss.detach())):
                     terms = {name: value for name, value in result.metrics().items() if name.startswith("loss/")}
                     broken = [name for name, value in terms.items() if not math.isfinite(value)]
-                    raise TrainingStopped(
-                        f"At step {step} {' and '.join(broken) or 'the loss'} is not finite: training has stopped; the "
-                        f"checkpoints in {checkpoints} are from before. Lower optimizer.lr or set trainer.clip_norm."
-                    )
+                    raise _not_finite(" and ".join(broken) or "the loss", step, checkpoints)
                 optimizer.zero_grad()
                 result.loss.backward()
                 if step % self.log_every == 0:
-                    metrics = result.metrics() | _gradient_norms(task)
+                    metrics = {"loss/total": float(result.loss.detach())} | result.metrics() | _gradient_norms(task)
                     metrics["optimizer/lr"] = optimizer.param_groups[0]["lr"]
                     now = time.perf_counter()
                     if step > marked_step:
@@ -201,6 +211,8 @@ class Trainer:
 
                 finished, epochs = progress.step == total, progress.step / task.steps_per_epoch
                 if finished or _due(epochs, self.evaluate_every):
+                    if not all(value.isfinite().all() for value in parameters):
+                        raise _not_finite("a weight", step, checkpoints)
                     task.eval()
                     with average.applied():
                         measured = task.evaluate("validation")
@@ -220,7 +232,7 @@ class Trainer:
                         save("best")
                     else:
                         progress.stale += 1
-                        progress.stopped_early = progress.stale == self.patience
+                        progress.stopped_early = self._out_of_patience(progress)
                     save("last")
                     shown[task.monitor] = f"{value:.2f} (best {progress.best:.2f})"
                     bar.set_postfix(shown)
@@ -233,6 +245,13 @@ class Trainer:
                     save("last")
                     raise TrainingStopped(f"Interrupted after step {progress.step}; all is saved in {checkpoints}.")
         return progress
+
+
+def _not_finite(what: str, step: int, checkpoints: Path) -> TrainingStopped:
+    return TrainingStopped(
+        f"At step {step} {what} is not finite: training has stopped; the checkpoints in {checkpoints} are from before. "
+        "Lower optimizer.lr or set trainer.clip_norm."
+    )
 
 
 def _due(epochs: float, every: int) -> bool:
@@ -252,12 +271,17 @@ def _gradient_norms(task: Task) -> dict[str, float]:
 
 @contextmanager
 def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Within, Ctrl-C and SIGTERM only raise a flag, so that a step is never cut in two."""
+    """Within, the first Ctrl-C or SIGTERM only raises a flag, so that a step is never cut in two; a second one acts."""
     raised: list[int] = []
-    held: dict[signal.Signals, Any] = {}
+    held: dict[int, Any] = {}
+
+    def note(number: int, frame: object) -> None:
+        raised.append(number)
+        signal.signal(number, held[number])
+
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(ValueError):  # outside the main thread, the program that owns it handles interrupts
-            held[number] = signal.signal(number, lambda number, _: raised.append(number))
+            held[number] = signal.signal(number, note)
     try:
         yield lambda: bool(raised)
     finally:

@@ -8,10 +8,11 @@ from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
 from ram.reinforce import Rollout
 
 
-def _rollout(features: torch.Tensor) -> Rollout:
+def _rollout(features: torch.Tensor, rollouts: int = 1) -> Rollout:
     empty = torch.zeros(*features.shape[:2])
-    group = torch.arange(features.shape[1])
-    return Rollout(features, empty, empty.bool(), empty, features, empty.long(), group, features, features)
+    group = torch.arange(features.shape[1]) // rollouts
+    none = torch.zeros(())
+    return Rollout(features, empty, none, empty.bool(), empty, features, empty.long(), group, features, features)
 
 
 def test_none_is_zero_and_learns_nothing() -> None:
@@ -56,7 +57,7 @@ def test_learned_is_trained_by_squared_error_and_sends_nothing_back() -> None:
 
 def test_leave_one_out_is_the_mean_of_the_others_of_the_same_image() -> None:
     returns = torch.tensor([[1.0, 2.0, 6.0, 10.0, 20.0, 60.0]])
-    value = LeaveOneOut(1, 3)(_rollout(torch.zeros(1, 6, 1)), returns).value
+    value = LeaveOneOut(1, 3)(_rollout(torch.zeros(1, 6, 1), rollouts=3), returns).value
     assert torch.equal(value, torch.tensor([[4.0, 3.5, 1.5, 40.0, 35.0, 15.0]]))
 
 

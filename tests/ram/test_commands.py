@@ -144,10 +144,12 @@ def test_repeat_trains_the_same_again_in_a_new_folder(monkeypatch: pytest.Monkey
 def test_a_finished_run_goes_on_with_a_larger_budget_and_loses_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _train(monkeypatch, "trainer.schedule=constant")
     first, config = _metrics(run), (run / ".hydra/config.yaml").read_bytes()
-    with pytest.raises(SystemExit, match=r"spent its budget.*trainer\.max_epochs"):
+    with pytest.raises(SystemExit, match=r"has ended after 12 steps: raise trainer\.max_epochs"):
         _command(monkeypatch, train, f"resume={run}")
     _command(monkeypatch, train, f"resume={run}", "trainer.max_epochs=4")
     assert _metrics(run)["steps"] == 16
+    with pytest.raises(SystemExit, match="has ended after 16 steps"):  # the larger budget is remembered
+        _command(monkeypatch, train, f"resume={run}")
     assert json.loads((run / "metrics.step12.json").read_text()) == first
     assert (run / "glimpses.step12.png").exists()
     assert (run / ".hydra/config.yaml").read_bytes() == config
@@ -196,7 +198,8 @@ def test_resuming_a_damaged_or_foreign_checkpoint_is_refused_by_name(monkeypatch
     last, best = run / "checkpoints/last.pt", run / "checkpoints/best.pt"
     for path in (last, best):
         shutil.copy(other / "checkpoints" / path.name, path)
-    assert "last.pt does not fit" in _refusal(monkeypatch, train, f"resume={run}", "trainer.max_steps=9")
+    told = _refusal(monkeypatch, train, f"resume={run}", "trainer.max_steps=9")
+    assert "last.pt belongs to a run of another configuration" in told
     assert "best.pt does not fit" in _refusal(monkeypatch, evaluate, f"run={run}")
     with pytest.raises(InputError, match=r"best\.pt does not fit"):
         ram.load(run)
@@ -217,6 +220,10 @@ def test_resuming_a_damaged_or_foreign_checkpoint_is_refused_by_name(monkeypatch
         (["task.batch_size=1000"], "task.batch_size (1000) is larger than the training split"),
         (["baseline=leave_one_out"], "task.rollouts_per_image"),
         (["device=cuda:7"], "device"),
+        (["num_threads=0"], "num_threads"),
+        (["seed=-1"], "seed"),
+        (["images.height=[0.5]"], "images.height must be a list of 2"),
+        (["task.agent.glimpse.patch_features=-1"], "glimpse.patch_features"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str) -> None:
@@ -241,6 +248,25 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(monkeypatch: p
     told = _refusal(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a")
     assert "loss/answer" in told
     assert all(value.isfinite().all() for name, value in _weights(Path("runs/a")).items() if name != "_extra_state")
+
+
+def test_an_exploding_network_is_named_and_keeps_the_last_good_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = _refusal(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a", "optimizer=sgd", "optimizer.lr=1e30")
+    assert "loss/" in told
+    assert "is not finite" in told
+
+
+def test_a_refused_job_leaves_its_folder_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    _refusal(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a", "core.size=-4")
+    assert _metrics(_train(monkeypatch, "trainer.max_steps=1"))["steps"] == 1
+
+
+def test_one_failed_job_of_a_sweep_lets_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["ram.train", "--multirun", *SMALL, "trainer.max_steps=1", "core.size=-4,8"])
+    with pytest.raises(SystemExit, match="1 of the jobs failed"):
+        train.main()
+    (done,) = Path("runs").glob("glyphs/*-sweep/*/metrics.json")
+    assert done.parent.name == "1"
 
 
 def test_no_traceback_reaches_the_terminal() -> None:

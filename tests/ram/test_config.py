@@ -114,8 +114,10 @@ def test_only_what_is_allowed_may_be_overridden() -> None:
     assert config.trainer.max_epochs == 5
     with pytest.raises(InputError, match=r"resume=runs/a .* not seed"):
         override(config, {"seed": "1"}, ("trainer.max_epochs",), "resume=runs/a")
+    with pytest.raises(InputError, match=r"trainer\.max_epochs=\[ cannot be read"):
+        override(config, {"trainer.max_epochs": "["}, ("trainer.max_epochs",), "resume=runs/a")
 
 
 def test_flatten_names_every_leaf() -> None:
-    config = OmegaConf.create({"a": {"b": 1, "c": [2, 3]}, "d": None})
+    config = OmegaConf.create({"a": {"b": 1, "c": [2, 3]}, "d": None, "e": {"f": "${a}"}})
     assert flatten(config) == {"a.b": 1, "a.c[0]": 2, "a.c[1]": 3, "d": None}

@@ -63,11 +63,12 @@ def _rollout(parameters: Tensor, trajectories: list[tuple[int, int]]) -> Rollout
     return Rollout(
         features=known.double(),
         log_prob=log_prob,
+        entropy=log_prob.new_zeros(()),
         mask=torch.ones(STEPS, len(first), dtype=torch.bool),
         reward=reward,
         logits=empty,
         label=torch.full((STEPS, len(first)), -100),
-        group=torch.zeros(len(first), dtype=torch.long),
+        group=torch.zeros(len(first), dtype=torch.long),  # one image
         location=empty,
         sample=empty,
     )

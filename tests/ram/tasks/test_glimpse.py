@@ -29,7 +29,7 @@ def _task(
     env = partial(GlimpseVectorEnv, images=images or _images(), sensor=GlimpseSensor(4), num_glimpses=num_glimpses)
     agent = partial(
         RecurrentAttention,
-        glimpse=partial(GlimpseNetwork, patch_size=8, location_size=8, output_size=16),
+        glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=16),
         core=partial(CoreNetwork, size=16),
         policy=policy,
     )
@@ -148,12 +148,13 @@ def test_differently_seeded_runs_share_no_row() -> None:
 
 @pytest.mark.parametrize("baseline", [NoBaseline, MovingAverage, Learned, LeaveOneOut])
 def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type) -> None:
-    task = _task(baseline=baseline, rollouts_per_image=2, weights=Weights(entropy=0.1))
+    policy = partial(LocationNetwork, learn_std=True)
+    task = _task(policy=policy, baseline=baseline, rollouts_per_image=2, weights=Weights(entropy=0.1))
     result = task(0)
     result.loss.backward()
     metrics = result.metrics()
-    assert {"loss/total", "loss/policy", "loss/answer", "loss/baseline", "policy/entropy"} <= metrics.keys()
-    assert metrics["loss/total"] == pytest.approx(
+    assert {"loss/policy", "loss/answer", "loss/baseline", "policy/entropy"} <= metrics.keys()
+    assert result.loss.item() == pytest.approx(
         metrics["loss/policy"] + metrics["loss/answer"] + metrics["loss/baseline"] - 0.1 * metrics["policy/entropy"],
         rel=1e-5,
     )
@@ -238,19 +239,19 @@ def test_trajectories_start_where_the_environment_says(first_location: str) -> N
         autoreset_mode="Disabled",
     )
     env.reset(seed=0)
-    first, second = (play(task.agent, env, torch.arange(40), 0, "mc", number).location for number in (0, 1))
+    first, second = (play(task.agent, env, torch.arange(40), 0, "sampled", number).location for number in (0, 1))
     assert torch.equal(first[0], second[0]) is (first_location == "center")
     assert not torch.equal(first[1], second[1])
 
 
-def test_predict_agrees_with_the_evaluation() -> None:
+def test_predict_plays_each_image_on_its_own() -> None:
     task = _task()
     images = _images()
     arguments = {
         "env": partial(GlimpseVectorEnv, images=images, sensor=GlimpseSensor(4), num_glimpses=3),
         "agent": partial(
             RecurrentAttention,
-            glimpse=partial(GlimpseNetwork, patch_size=8, location_size=8, output_size=16),
+            glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=16),
             core=partial(CoreNetwork, size=16),
         ),
         "seed": 0,
@@ -259,14 +260,22 @@ def test_predict_agrees_with_the_evaluation() -> None:
     model = GlimpseTask.restore(task.state_dict(), arguments)
     assert isinstance(model, GlimpseModel)
     prediction = model.predict(images.images)
-    wrong = sum(name != images.classes[label] for name, label in zip(prediction.label, images.labels, strict=True))
-    assert 100 * wrong / 40 == pytest.approx(task.evaluate("validation")["error"])
+    alone = model.predict(images.images[3:4])
+    torch.testing.assert_close(alone.probability[0], prediction.probability[3])
+    env = task._env("test", 40)
+    options = {"index": torch.arange(40), "location": prediction.location[:, 0]}
+    env.reset(seed=0)
+    rollout = collect(task.agent, env, torch.zeros(3, 40, 2), options, greedy=True)
+    torch.testing.assert_close(rollout.logits[-1].softmax(-1), prediction.probability)
+    assert prediction.label == tuple(images.classes[best] for best in rollout.logits[-1].argmax(-1).tolist())
     assert prediction.location.shape == (40, 3, 2)
     torch.testing.assert_close(prediction.probability.sum(-1), torch.ones(40))
     other_size = model.predict(np.zeros((2, 1, 30, 17), np.uint8))
     assert len(other_size.label) == 2
     with pytest.raises(InputError, match=r"\(N, 1, H, W\)"):
         model.predict(torch.zeros(2, 3, 10, 10))
+    with pytest.raises(InputError, match=r"floats in \[0, 1\]"):
+        model.predict(255 * images.images)
 
 
 def test_pictures_are_drawn() -> None:
@@ -290,6 +299,8 @@ def test_the_state_of_other_classes_is_refused() -> None:
         ({"batch_size": 41}, r"task\.batch_size"),
         ({"rollouts_per_image": 0}, r"task\.rollouts_per_image"),
         ({"gamma": 1.5}, r"task\.gamma"),
+        ({"location_rate": 0.0}, r"task\.location_rate"),
+        ({"weights": Weights(entropy=0.1)}, r"task\.weights\.entropy"),
         ({"baseline": LeaveOneOut}, r"task\.rollouts_per_image"),
     ],
 )
@@ -322,7 +333,7 @@ def _error_after_training(policy: object) -> float:
     )
     agent = partial(
         RecurrentAttention,
-        glimpse=partial(GlimpseNetwork, patch_size=32, location_size=32, output_size=32),
+        glimpse=partial(GlimpseNetwork, patch_features=32, location_features=32, output_size=32),
         core=partial(CoreNetwork, size=32),
         policy=policy,
     )

@@ -19,7 +19,9 @@ def test_the_events_hold_scalars_text_pictures_and_hparams(tmp_path: Path) -> No
     tracker.scalars({"loss/total": 0.5}, 3)
     tracker.text("config", "seed: 0\nlr: 1")
     tracker.pictures({"still.png": FRAMES[1], "moving.gif": Animation(FRAMES)}, 3, "test")
-    tracker.finish({"seed": 0, "sizes": [1, 2], "none": None}, {"test/error": 1.5, "steps": 3, "commit": "abc"})
+    tracker.finish(
+        {"seed": 0, "sizes": [1, 2], "none": None}, {"test/error": 1.5, "steps": 3, "best_step": 2, "commit": "abc"}
+    )
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert events.Scalars("loss/total")[0].value == 0.5

@@ -38,7 +38,7 @@ class Slope(Task):
         term = self.weight.sum() * (3.0 + step % 2)
         broken = term * (math.nan if step == self.broken_at else 0.0)
         loss = term + broken
-        values = {"loss/total": loss.item(), "loss/slope": term.item(), "loss/broken": broken.item()}
+        values = {"loss/slope": term.item(), "loss/broken": broken.item()}
         return StepResult(loss, lambda: values)
 
     def evaluate(self, split: str) -> dict[str, float]:
@@ -59,11 +59,11 @@ class Slope(Task):
 SGD = partial(torch.optim.SGD, lr=0.5)
 
 
-def _fit(folder: Path, task: Task, resume: bool = False, optimizer: object = SGD, **options: object):
+def _fit(folder: Path, task: Task, resume: bool = False, optimizer: object = SGD, run: str = "a", **options: object):
     trainer = Trainer(**({"max_epochs": 3, "average_decay": 0.0, "schedule": "constant"} | options))  # type: ignore[arg-type]
     tracker = Tracker(folder)
     try:
-        return trainer.fit(task, optimizer, tracker, folder / "checkpoints", resume)  # type: ignore[arg-type]
+        return trainer.fit(task, optimizer, tracker, folder / "checkpoints", run, resume)  # type: ignore[arg-type]
     finally:
         tracker.close()
 
@@ -120,8 +120,45 @@ def test_patience_ends_the_training(tmp_path: Path) -> None:
     assert (progress.step, progress.best, progress.stopped_early) == (16, 4.0, True)
 
 
+def test_more_patience_lets_a_run_go_on(tmp_path: Path) -> None:
+    _fit(tmp_path, Slope(errors=(5.0, 6.0)), max_epochs=10, patience=1)
+    progress = _fit(tmp_path, Slope(errors=(7.0, 7.0)), max_epochs=10, patience=3, resume=True)
+    assert (progress.step, progress.stale, progress.stopped_early) == (16, 3, True)
+
+
+def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    _fit(tmp_path, Slope(), run="a")
+    with pytest.raises(InputError, match=r"last\.pt belongs to a run of another configuration"):
+        _fit(tmp_path, Slope(), run="b", resume=True)
+
+
+def test_broken_weights_are_never_saved(tmp_path: Path) -> None:
+    class Breaking(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            super().step()
+            if len(task.seen) == 8:
+                self.param_groups[0]["params"][0].data.fill_(math.inf)
+
+    task = Slope()
+    with pytest.raises(TrainingStopped, match="step 7 a weight is not finite"):
+        _fit(tmp_path, task, optimizer=partial(Breaking, lr=0.5))
+    assert checkpoint.load(tmp_path / "checkpoints" / "last.pt")["progress"]["step"] == 4
+
+
+def test_the_task_learns_its_progress(tmp_path: Path) -> None:
+    told = []
+
+    class Asking(Slope):
+        def forward(self, step: int) -> StepResult:
+            told.append(self.progress)
+            return super().forward(step)
+
+    _fit(tmp_path, Asking(), max_steps=4)
+    assert told == [0.0, 0.25, 0.5, 0.75]
+
+
 def test_a_loss_that_is_not_finite_stops_and_names_the_term(tmp_path: Path) -> None:
-    with pytest.raises(TrainingStopped, match=r"step 6 loss/total and loss/broken"):
+    with pytest.raises(TrainingStopped, match=r"step 6 loss/broken is not finite"):
         _fit(tmp_path, Slope(broken_at=6))
     state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
     assert state["progress"]["step"] == 4
