@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -82,13 +82,13 @@ class RunFolder:
         OmegaConf.save(config, self._config)
         OmegaConf.save(OmegaConf.create(overrides), self._config.with_name("overrides.yaml"))
 
-    def write_resumption(self, config: DictConfig, names: Iterable[str]) -> None:
+    def write_resumption(self, config: DictConfig, names: list[str]) -> None:
         """Records the options that a run is resumed with, so that the next resumption knows them."""
         if names:
             count = len(list(self._config.parent.glob("resumed-*.yaml")))
-            changed = OmegaConf.masked_copy(config, [])
+            changed = OmegaConf.create()
             for name in names:
-                OmegaConf.update(changed, name, OmegaConf.select(config, name), force_add=True)
+                OmegaConf.update(changed, name, OmegaConf.select(config, name))
             OmegaConf.save(changed, self._config.with_name(f"resumed-{count:03}.yaml"))
 
     def keep_records(self, step: int) -> None:

@@ -53,19 +53,18 @@ class Job:
         options = {name: value for name, value in flatten(self.config).items() if name not in _OVERRIDES}
         return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
-    def train(self, run: RunFolder, resume: bool = False) -> None:
+    def train(self, run: RunFolder, start: int | None = None) -> None:
         """Trains, judges the best weights once on the test split, and records it all.
 
         Args:
             run: where the records go.
-            resume: go on from the run's last checkpoint.
+            start: the step of the run's last checkpoint, to go on from there.
         """
         task, commit = self.task, run.commit  # of the code that is loaded now; the checkout may move on
-        start = checkpoint.load(run.last)["progress"]["step"] if resume else 0
-        tracker = Tracker(run.path, start)
+        tracker = Tracker(run.path, start or 0)
         try:
             tracker.text("config", OmegaConf.to_yaml(self.config))
-            progress = self.trainer.fit(task, self.optimizer, tracker, run.checkpoints, self.digest, resume)
+            progress = self.trainer.fit(task, self.optimizer, tracker, run.checkpoints, self.digest, start is not None)
             state = checkpoint.load(run.best, self.config.device)
             checkpoint.load_weights(task, state, run.best)
             metrics = evaluate(task, state["progress"]["best"])
@@ -103,7 +102,7 @@ def resume(folder: Path, options: dict[str, str]) -> None:
             )
         run.keep_records(progress.step)
     run.write_resumption(config, list(options))
-    job.train(run, resume=True)
+    job.train(run, progress.step)
 
 
 def repeat(folder: Path, options: dict[str, str]) -> None:
@@ -126,9 +125,8 @@ def _compose(config: DictConfig) -> None:
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
     try:
-        RunFolder.create(folder)  # refuses a used folder before anything is loaded
+        run = RunFolder.create(folder)  # refuses a used folder before anything is loaded
         job = Job(config)
-        run = RunFolder.create(folder)
         run.write_config(config, list(settings.overrides.task))
         job.train(run)
     except (InputError, TrainingStopped) as error:
