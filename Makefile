@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: train test check format bench clean
+.PHONY: train test test-slow check format bench clean
 
 train: $(INSTALLED)
 	$(BIN)/python -m ram.train $(ARGS)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable ".[dev,sb3,torchrl]"
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

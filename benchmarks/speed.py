@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from envs import GlimpseEnv, GlimpseSensor, GlimpseVectorEnv
-from envs.images import ImageSet
+from envs.images import ImageSet, ImageSource, canvas
+from envs.random import RowRandom
 from ram.agent import RecurrentAttention
 from ram.baselines import Learned
-from ram.networks import Gaussian, LocationNetwork
+from ram.networks import ActionNetwork, Gaussian, LocationNetwork
 from ram.reinforce import discounted_returns, policy_gradient_loss
 from ram.tasks import StepResult
 from ram.tasks.glimpse import GlimpseTask
@@ -190,11 +191,11 @@ class Training:
 
     def __init__(
         self,
-        images: ImageSet,
+        images: ImageSource,
         batch_size: int,
         task: type[GlimpseTask] = GlimpseTask,
         agent: Callable[..., RecurrentAttention] = RecurrentAttention,
-        env: type[GlimpseVectorEnv] = GlimpseVectorEnv,
+        env: Callable[..., GlimpseVectorEnv] = GlimpseVectorEnv,
         compiled: bool = False,
         **optimizer: bool,
     ) -> None:
@@ -242,10 +243,11 @@ class MatrixProducts:
 
     def __init__(self, task: GlimpseTask) -> None:
         glimpse, rows = task.agent.glimpse, task.env.num_envs
-        location, answer = cast(LocationNetwork, task.agent.location).mean[0], task.agent.action.logits[0]
+        location = cast(LocationNetwork, task.agent.location).mean[0]
+        answer = cast(ActionNetwork, task.agent.action).logits[0]
         baseline = cast(Learned, task.baseline).head
         self.products: list[tuple[Tensor, Tensor, Tensor]] = []
-        core = task.agent.core.cell
+        core = cast(Any, task.agent.core.layers[0])
         for look in range(_GLIMPSES):
             self._add(glimpse.patch, rows, input_gradient=False)
             self._add(glimpse.location, rows, input_gradient=False)
@@ -305,6 +307,30 @@ def time_training(images: ImageSet, seconds: float) -> None:
     )
 
 
+# Scenes.
+
+
+def time_scenes(images: ImageSet, seconds: float) -> None:
+    """Drawing a batch of the RAM paper's scenes, and a whole training step on it."""
+    rows = []
+    for size, num_clutter, num_scales in ((60, 0, 3), (60, 4, 3), (100, 8, 4)):
+        source = canvas.Source(objects=images, size=size, num_clutter=num_clutter)
+        training = Training(source, 128, env=partial(GlimpseVectorEnv, sensor=GlimpseSensor(12, num_scales)))
+        index = torch.arange(128)
+        draw = partial(training.task.env.scenes.draw, index, RowRandom(index, index))
+        spent = alternate({"draw": draw, "step": training.step}, seconds)
+        share = f"{100 * spent['draw'] / spent['step']:.0f} %"
+        numbers = [f"{1e3 * value:.2f}" for value in spent.values()]
+        rows.append([f"{size} x {size}", str(num_clutter), str(num_scales), *numbers, share])
+    show(
+        "Scenes",
+        ["canvas", "pieces of clutter", "scales", "draw (ms)", "training step (ms)", "share"],
+        rows,
+        f"A fresh batch of 128 scenes of 28 x 28 digits, and a whole step of training on one, {_GLIMPSES} glimpses of "
+        "12 x 12.",
+    )
+
+
 # The environment.
 
 
@@ -331,13 +357,11 @@ def time_environment(images: ImageSet, seconds: float, least: int) -> None:
     for count in (1, 16, 256, _ROWS, 8192):
         build = partial(GlimpseVectorEnv, images=images, num_envs=count, num_glimpses=_GLIMPSES)
         runs = {"torch": episode(build(output="torch"), as_tensors=True), "numpy": episode(build())}
-        if count == _ROWS:
-            single = partial(GlimpseEnv, images=images, num_glimpses=_GLIMPSES)
-            runs["plain"] = episode(gymnasium.vector.SyncVectorEnv([single] * count))
-        spent = alternate(runs, seconds, least)
+        single = partial(GlimpseEnv, images=images, num_glimpses=_GLIMPSES)
+        runs["plain"] = episode(gymnasium.vector.SyncVectorEnv([single] * count))
+        spent = alternate(runs, seconds, least if count <= _ROWS else 1)
         speeds = [f"{count * (_GLIMPSES + 1) / value:,.0f}" for value in spent.values()]
-        ratios = [f"{spent['plain'] / spent[name]:.0f}" for name in ("torch", "numpy")] if count == _ROWS else [""] * 3
-        rows.append([f"{count:,}", *speeds, *ratios])
+        rows.append([f"{count:,}", *speeds, *(f"{spent['plain'] / spent[name]:.1f}" for name in ("torch", "numpy"))])
     show(
         "Environment",
         ["rows", "torch (steps/s)", "numpy (steps/s)", "SyncVectorEnv (steps/s)", "torch faster by", "numpy faster by"],
@@ -438,13 +462,13 @@ class HeadsEveryStep(GlimpseTask):
         log_probs, values, rewards = [], [], []
         answer = torch.zeros_like(info["label"])
         for look in range(env.num_glimpses):
-            hidden, state = agent.step(observation, state)
+            hidden, _, state = agent.step(observation, state)
             policy = agent.location(hidden)
-            sample = policy.sample(noise[look])
+            sample = policy.sample(noise["location"][look])
             log_probs.append(policy.log_prob(sample))
             values.append(cast(Learned, self.baseline).head(hidden.detach()).squeeze(-1))
             if look == env.num_glimpses - 1:
-                logits = agent.action(hidden)
+                logits = cast(ActionNetwork, agent.action)(hidden).logits
                 answer = logits.argmax(-1)
             observation, reward, _, _, _ = env.step({"location": sample.clamp(-1, 1), "answer": answer})
             rewards.append(reward)
@@ -525,6 +549,7 @@ def main() -> None:
     print(f"{machine()}\nEach number is a median; what a table compares was timed in turn. The images are random.")
     time_sensor(seconds=0.2 if quick else 4)
     time_training(images, seconds=1 if quick else 15)
+    time_scenes(images, seconds=0.5 if quick else 10)
     time_environment(images, seconds=0.2 if quick else 6, least=1 if quick else 3)
     time_parts(images, steps=12 if quick else 100)
     time_variants(images, seconds=0.5 if quick else 20, least=1 if quick else 3, compiled=not quick)

@@ -2,64 +2,72 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
-from weakref import WeakValueDictionary
+from typing import Any, Literal, cast, get_args
 
 import gymnasium
 import numpy as np
 import torch
+import torch.nn.functional as F
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, ImageSource, Split, check_split, resolve_source
+from envs.images import ImageSource, Split, check_split, load_split, resolve_source
+from envs.inputs import describe, read, read_flags, read_floats, read_integers
 from envs.random import RowRandom
 from envs.rendering import render_glimpses
-from envs.rewards import Reward, Transition
+from envs.rewards import MissingField, Reward, Transition
 from envs.rewards.correct_answer import CorrectAnswer
-from envs.sensor import GlimpseSensor, PreparedImages
+from envs.scene import UNASKED, Moving, Scene
+from envs.sensor import GlimpseSensor, PreparedImages, Sensor
 
-_loaded: WeakValueDictionary[Any, ImageSet] = WeakValueDictionary()
-
-
-def _load(source: ImageSource, split: Split, device: torch.device) -> ImageSet:
-    """Loads a split, or shares the tensors of an environment that holds the same one."""
-    key = (source, split, str(device))
-    images = _loaded.get(key)
-    if images is None:
-        images = _loaded[key] = source.load(split, device)
-    return images
+Answer = Literal["label", "log_probs", "box"]
+"""What an action answers with: a class, the log-probability of every class, or a box."""
 
 
 class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
-    """A batch of images, each seen through its own gaze; a pure-torch core with the interface of Gymnasium.
+    """A batch of scenes, each seen through its own gaze; a pure-torch core with the interface of Gymnasium.
 
-    A row's episode has ``num_glimpses`` looks and as many actions. ``reset`` gives look 1; action t gives look t + 1;
-    the last action is only judged: its location is ignored and the observation repeats.
+    A row's episode has at most ``num_glimpses`` looks and as many actions. ``reset`` gives look 1; action t gives look
+    t + 1; the last action is only judged: its location is ignored and the observation repeats, or where the scene
+    moves with the answers, shows how it ended.
 
     An observation is a dict of ``patches`` (B, scales, C, h, w) in [0, 1], ``location`` (B, 2) in [-1, 1], and
-    ``step`` (B,), the number of the look from 0. An action is a dict of ``location`` (B, 2), clamped to [-1, 1], and
-    ``answer`` (B,), a class. ``info`` holds ``index`` and ``label`` of every row's image. Tensors and arrays handed
-    out are never written again.
+    ``step`` (B,), the number of the look from 0; where the world names a class to look for, ``goal`` (B,); and with
+    ``context_size`` the whole scene in few pixels, ``context`` (B, C, h', w').
 
-    ``reset`` takes the options ``index`` (which images to show, one for every ``rollouts_per_image`` rows),
+    An action is a dict of ``location`` (B, 2), clamped to [-1, 1]; ``answer``, which is a class (B,), the
+    log-probability of every class (B, K), or a box (B, 4), left, top, right, bottom in the units of locations; and with
+    ``stop`` a flag (B,). ``info`` holds ``index`` of every row's scene, and ``label`` if there is one: the right
+    answer (B,), or the right answers in order (B, A), with -100 after a scene's last. Where the reward has parts, the
+    ``info`` of a step holds what each has paid, ``reward/<name>`` (B,). Tensors and arrays handed out are never written
+    again.
+
+    ``reset`` takes the options ``index`` (which scenes to show, one for every ``rollouts_per_image`` rows),
     ``location`` (the first ones, (B, 2)), ``episode`` (a number that the draws depend on, one for all rows or (B,)),
     and ``reset_mask`` ((B,) bool, the rows to reset). On the training split row i of an environment seeded s draws as
     a single environment seeded s + i does. On validation and test the draws that make up an episode depend on the seed
-    s and the image alone, so every batch sees the same.
+    s and the scene alone, so every batch sees the same.
 
     Args:
-        images: where the images come from: a source, or the name of a module in ``envs.images``.
+        images: where the scenes come from: a source, or the name of a module in ``envs.images``.
         sensor: how they are read; one 8 x 8 patch by default.
-        reward: what a step is worth; 1 for a right answer at the end by default.
+        reward: what a step is worth; 1 for a right answer by default. It is called once with zeros when the
+            environment is built, and refused if it reads what this world does not give.
         num_envs: rows. The rollouts of one image are adjacent.
-        num_glimpses: looks an episode, at least 1.
+        num_glimpses: looks an episode, at least 1; where the agent may stop, at most.
+        glimpses_per_answer: an answer is due after every so many looks, and at the end; None for at the end alone. An
+            episode ends with the last answer that is due.
+        answer: what an action answers with; None where the world asks for no answer.
+        stop: whether actions may end the episode, with the answer they give.
         split: "train", "validation" or "test".
         rollouts_per_image: rows that see the same image; in training each from its own first location.
         first_location: "random" (uniform) or "center".
+        context_size: pixels a side of the coarse view, or (height, width); None for none.
         output: "numpy", or "torch" for tensors on ``device`` without a copy.
         device: where images and gazes are held.
         autoreset_mode: what happens to a row that has ended. DISABLED: it freezes with reward 0, and once all have
@@ -75,22 +83,28 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     }
 
     _prepared: PreparedImages
+    _facts: dict[str, Tensor]  # (B, ...) each
+    _context: Tensor  # (B, C, h', w')
     _location: Tensor  # (B, 2)
     _look: Tensor  # (B,) the number of the present look, from 0
     _finished: Tensor  # (B,) bool
-    _label: Tensor  # (B,)
-    _index: Tensor  # (B,) which image
+    _index: Tensor  # (B,) which scene
+    _log_probs: Tensor  # (B, K) of the last answer
 
     def __init__(
         self,
         images: str | ImageSource = "glyphs",
-        sensor: GlimpseSensor | None = None,
+        sensor: Sensor | None = None,
         reward: Reward | None = None,
         num_envs: int = 1,
         num_glimpses: int = 6,
+        glimpses_per_answer: int | None = None,
+        answer: Answer | None = "label",
+        stop: bool = False,
         split: Split = "train",
         rollouts_per_image: int = 1,
         first_location: Literal["random", "center"] = "random",
+        context_size: int | tuple[int, int] | None = None,
         output: Literal["numpy", "torch"] = "numpy",
         device: torch.device | str = "cpu",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
@@ -99,12 +113,15 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         for name, value in [
             ("num_envs", num_envs),
             ("num_glimpses", num_glimpses),
+            ("glimpses_per_answer", glimpses_per_answer),
             ("rollouts_per_image", rollouts_per_image),
+            ("context_size", min(context_size) if isinstance(context_size, Sequence) else context_size),
         ]:
-            if value < 1:
+            if value is not None and value < 1:
                 raise InputError(f"env.{name} must be at least 1, got {value}.")
         check_split(split)
         for name, choice, choices in [
+            ("answer", answer, (None, *get_args(Answer))),
             ("first_location", first_location, ("random", "center")),
             ("output", output, ("numpy", "torch")),
             ("render_mode", render_mode, (None, *self.metadata["render_modes"])),
@@ -123,38 +140,93 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if rollouts_per_image > 1 and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise InputError("env.rollouts_per_image above 1 needs autoreset_mode=AutoresetMode.DISABLED.")
 
-        self.sensor = sensor or GlimpseSensor()
+        self.sensor: Sensor = sensor or GlimpseSensor()
         self.reward = reward or CorrectAnswer()
         self.num_envs = num_envs
         self.num_glimpses = num_glimpses
+        self.glimpses_per_answer = glimpses_per_answer or num_glimpses
+        self.answer = answer
+        self.stop = stop
         self.split = split
         self.rollouts_per_image = rollouts_per_image
         self.first_location = first_location
+        self.context_size = (context_size, context_size) if isinstance(context_size, int) else context_size
         self.output = output
         self.device = torch.device(device)
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
-        self.image_set = _load(resolve_source(images), split, self.device)
-        self.classes = self.image_set.classes
+        self.scenes = load_split(resolve_source(images), split, self.device)
+        self.classes = self.scenes.classes
+        # An image that changes under one rollout's answers is another rollout's no more.
+        self._moving = self.scenes if isinstance(self.scenes, Moving) else None
+        self._rows_per_image = 1 if self._moving else rollouts_per_image
 
-        channels = self.image_set.images.shape[1]
-        self.single_observation_space = spaces.Dict(
-            patches=spaces.Box(0, 1, self.sensor.patch_shape(channels), np.float32),
-            location=spaces.Box(-1, 1, (2,), np.float32),
-            step=spaces.Discrete(num_glimpses),
-        )
-        self.single_action_space = spaces.Dict(
-            location=spaces.Box(-1, 1, (2,), np.float32),
-            answer=spaces.Discrete(len(self.classes)),
-        )
+        example = self._example()
+        self._check_questions(example)
+        channels, classes = example.images.shape[1], len(self.classes)
+        observation: dict[str, spaces.Space] = {
+            "patches": spaces.Box(0, 1, self.sensor.patch_shape(channels), np.float32),
+            "location": spaces.Box(-1, 1, (2,), np.float32),
+            "step": spaces.Discrete(num_glimpses),
+        }
+        if "goal" in example.facts:
+            observation["goal"] = spaces.Discrete(classes)
+        if self.context_size:
+            observation["context"] = spaces.Box(0, 1, (channels, *self.context_size), np.float32)
+        action: dict[str, spaces.Space] = {"location": spaces.Box(-1, 1, (2,), np.float32)}
+        if answer:
+            action["answer"] = {
+                "label": spaces.Discrete(classes),
+                "log_probs": spaces.Box(-np.inf, 0, (classes,), np.float32),
+                "box": spaces.Box(-1, 1, (4,), np.float32),
+            }[answer]
+        if stop:
+            action["stop"] = spaces.Discrete(2)
+        self.single_observation_space = spaces.Dict(observation)
+        self.single_action_space = spaces.Dict(action)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
         self._seed: Tensor | None = None  # (B,) one a row
         self._scene_seed: Tensor | None = None  # (B,) the same, but shared by all rows on validation and test
         self._reward_is_checked = False
+        self._try_reward(example.facts)
 
     # The public interface.
+
+    @property
+    def location(self) -> Tensor:
+        """Where every gaze is: (B, 2) float32 in [-1, 1], on the environment's device."""
+        return self._location
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether ``info["label"]`` tells the right answer to what is asked."""
+        return self.answer in ("label", "log_probs") and "label" in self._facts
+
+    @property
+    def num_answers(self) -> int:
+        """How many answers a scene asks for that can be right or wrong, at most."""
+        label = self._facts["label"] if self.is_supervised else None
+        return 0 if label is None else 1 if label.ndim == 1 else label.shape[1]
+
+    @property
+    def interface(self) -> dict[str, Any]:
+        """What an agent must know of this world to be built for it, in plain values."""
+        space = self.single_observation_space
+        assert isinstance(space, spaces.Dict)
+        return {
+            "patch_shape": list(space["patches"].shape or ()),
+            "answer": self.answer,
+            "num_classes": len(self.classes),
+            "num_goals": len(self.classes) if "goal" in self._facts else 0,
+            "context_shape": list(space["context"].shape or ()) if self.context_size else None,
+            "can_stop": self.stop,
+        }
+
+    def asks(self, look: int) -> bool:
+        """Whether every row must answer after look number ``look``, from 0."""
+        return (look + 1) % self.glimpses_per_answer == 0 or look == self.num_glimpses - 1
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
@@ -194,58 +266,73 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         """
         if self._seed is None:
             raise InputError("Call reset before step.")
-        location, answer = self._read_actions(actions)
+        action = self._read_actions(actions)
         acting = ~self._finished
         if self.autoreset_mode is AutoresetMode.DISABLED and not acting.any():
             raise InputError("Every row has ended: call reset before the next step.")
-        last = acting & (self._look == self.num_glimpses - 1)
+        if self._moving:
+            self._advance(action["answer"], acting)
+        due, last = self._what_ends(action)
+        due, last = due & acting, last & acting
         moving = acting & ~last
 
         previous = self._location
-        self._location = torch.where(moving[:, None], location.clamp(-1, 1), previous)
-        reward = self.reward(Transition(answer, self._label, self._location, previous, self._look, last))
-        if not self._reward_is_checked:
-            self._check_reward(reward)
-        reward = torch.where(acting, reward, 0)
+        self._location = torch.where(moving[:, None], action["location"].clamp(-1, 1), previous)
+        reward, components = self._judge(self._transition(action, previous, due, last), acting)
         self._look = self._look + moving
         starting, self._finished = self._finished, self._finished | last
         terminated = self._finished
+        if self.answer == "log_probs":
+            self._log_probs = action["answer"]
         if self.render_mode:
-            self._record(answer, last)
+            self._record(action, due)
 
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and starting.any():
             terminated = last
             self._start(starting)
             moving = moving | starting
-        if moving.any():
+        if self._moving or moving.any():
             self._observation = self._observe()
-        info = {}
+        info, told = {}, acting
         if self.autoreset_mode is AutoresetMode.SAME_STEP and last.any():
-            info = self._final_info(last)
+            info, told = self._final_info(last, components), ~last
             self._start(last)
             self._observation = self._observe()
         truncated = torch.zeros_like(terminated)
         results: tuple[Any, ...] = (reward, terminated, truncated)
         if self.output == "numpy":
             results = tuple(map(_numpy, results))
-        return self._hand_out(self._observation), *results, self._info() | info
+        return self._hand_out(self._observation), *results, self._info(components, told) | info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """One (H, W, 3) uint8 picture a row: the image dimmed, the windows lit, the path, the answer and the label."""
+        """One (H, W, 3) uint8 picture a row: the image dimmed, windows lit, the path, what was asked and answered."""
         if self.render_mode is None:
             return None
         if self._seed is None:
             raise InputError("Call reset before render.")
-        looks = (self._look + 1).tolist()
-        return tuple(
-            render_glimpses(
-                self._images[row // self.rollouts_per_image],
-                self._path[row, : looks[row]],
-                self.sensor,
-                label=self.classes[int(self._label[row])],
-                answer=self.classes[int(self._answer[row])] if self._answer[row] >= 0 else None,
-            )
-            for row in range(self.num_envs)
+        return tuple(map(self._picture, range(self.num_envs)))
+
+    def _picture(self, row: int) -> np.ndarray:
+        facts = {name: value[row] for name, value in self._facts.items()}
+        label, answer = "", None
+        if "label" in facts:
+            numbers = facts["label"].flatten().tolist()
+            label = " ".join(self.classes[number] for number in numbers if number != UNASKED)
+        elif "goal" in facts:
+            label = f"find {self.classes[int(facts['goal'])]}"
+        given = self._given[row]
+        if "label" in facts and self.answer in ("label", "log_probs") and given:
+            numbers = [int(each if self.answer == "label" else each.argmax()) for each in given]
+            answer = " ".join(self.classes[number] for number in (numbers if facts["label"].ndim else numbers[-1:]))
+        return render_glimpses(
+            self._images[row // self._rows_per_image],
+            self._path[row, : int(self._look[row]) + 1],
+            self.sensor,
+            label=label,
+            answer=answer,
+            target=facts.get("target"),
+            named=given[-1] if self.answer == "box" and given else None,
+            moving=self._moving is not None,
         )
 
     # One episode after another.
@@ -286,7 +373,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         number = self._episode = number if rows is None else torch.where(rows, number, self._episode)
         first = self._seed[::per_image], number[::per_image]  # the row that speaks for each image
         if index is None:
-            drawn = RowRandom(first[0][groups], first[1][groups]).integers("index", len(self.image_set))
+            drawn = RowRandom(first[0][groups], first[1][groups]).integers("index", len(self.scenes))
         else:
             drawn = index[groups]
         if self.split == "train":
@@ -295,47 +382,135 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         else:
             row_random = RowRandom(self._scene_seed[at], drawn.repeat_interleave(per_image))
             image_random = RowRandom(self._scene_seed[::per_image][groups], drawn)
-        images = self.image_set.draw(drawn, image_random)
-        prepared = self.sensor.prepare(images)
+        scene = self.scenes.draw(drawn, image_random)
         if location is not None:
             start = location[at].clamp(-1, 1)
         elif self.first_location == "center":
             start = torch.zeros(len(row_random.seed), 2, device=self.device)
         else:
             start = row_random.uniform("first_location", 2) * 2 - 1
-        labels = self.image_set.labels[drawn].repeat_interleave(per_image)
         numbers = drawn.repeat_interleave(per_image)
+        facts = {name: value.repeat_interleave(per_image, 0) for name, value in scene.facts.items()}
+        images = scene.images.repeat_interleave(per_image, 0) if self._moving else scene.images
 
         if rows is None:
-            self._prepared = prepared
-            self._location, self._label, self._index = start, labels, numbers
+            self._location, self._index = start, numbers
             self._look = torch.zeros_like(self._seed)
             self._finished = torch.zeros_like(self._seed, dtype=torch.bool)
+            self._log_probs = torch.full((self.num_envs, len(self.classes)), -math.log(len(self.classes)))
+            self._log_probs = self._log_probs.to(self.device)
         else:
-            for held, new in zip(self._prepared.maps, prepared.maps, strict=True):
-                held[groups] = new  # never handed out
             self._location = self._location.index_copy(0, at, start)
-            self._label = self._label.index_copy(0, at, labels)
             self._index = self._index.index_copy(0, at, numbers)
             self._look = self._look.masked_fill(rows, 0)
             self._finished = self._finished & ~rows
+            self._log_probs = self._log_probs.masked_fill(rows[:, None], -math.log(len(self.classes)))
+        self._show(Scene(images, facts), None if rows is None else at)
         if self.render_mode:
             if rows is None:
-                self._images = images.clone()
                 self._path = torch.zeros(self.num_envs, self.num_glimpses, 2, device=self.device)
-                self._answer = torch.full_like(self._seed, -1)
-            else:
-                self._images[groups] = images
+                self._given: list[list[Tensor]] = [[]] * self.num_envs
             self._path[at, 0] = start
-            self._answer[at] = -1
+            for row in range(self.num_envs) if rows is None else at.tolist():
+                self._given[row] = []
+
+    def _show(self, scene: Scene, at: Tensor | None) -> None:
+        """Puts images and facts before the rows ``at``, or all; facts are a row's, images perhaps of several rows."""
+        prepared = self.sensor.prepare(scene.images)
+        context = None
+        if self.context_size:
+            context = F.adaptive_avg_pool2d(scene.images, self.context_size)
+            context = context.repeat_interleave(self._rows_per_image, 0)
+        if at is None:
+            self._prepared, self._facts = prepared, dict(scene.facts)
+            if context is not None:
+                self._context = context
+            if self.render_mode:
+                self._images = scene.images.clone()
+            return
+        groups = at[:: self._rows_per_image] // self._rows_per_image
+        for held, new in zip(self._prepared.maps, prepared.maps, strict=True):
+            held[groups] = new  # never handed out
+        self._facts = {name: held.index_copy(0, at, scene.facts[name]) for name, held in self._facts.items()}
+        if context is not None:
+            self._context = self._context.index_copy(0, at, context)
+        if self.render_mode:
+            self._images[groups] = scene.images
+
+    def _advance(self, answer: Tensor, acting: Tensor) -> None:
+        """Lets the scenes of the acting rows change under their answers."""
+        assert self._moving is not None
+        if bool(acting.all()):
+            self._show(self._moving.advance(self._facts, answer), None)
+        else:
+            at = acting.nonzero().flatten()
+            facts = {name: value[at] for name, value in self._facts.items()}
+            self._show(self._moving.advance(facts, answer[at]), at)
+
+    def _what_ends(self, action: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Which rows' answers are due with this action, and whose last one it is: (B,) bool each."""
+        last = self._look == self.num_glimpses - 1
+        due = last | ((self._look + 1) % self.glimpses_per_answer == 0)
+        label = self._facts.get("label")
+        if label is not None and label.ndim == 2:
+            following = self._look // self.glimpses_per_answer + 1
+            asked = label.gather(1, following.clamp(max=label.shape[1] - 1)[:, None])[:, 0] != UNASKED
+            last = last | due & ~(asked & (following < label.shape[1]))
+        if self.stop:
+            due, last = due | action["stop"], last | action["stop"]
+        if "over" in self._facts:
+            last = last | self._facts["over"]
+        return due, last
+
+    def _judge(self, transition: Transition, acting: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What a step pays the acting rows: (B,), and for info what each part of it does, if it has parts."""
+        components = getattr(self.reward, "components", None)
+        parts = {f"reward/{name}": part for name, part in components(transition).items()} if components else {}
+        if not self._reward_is_checked:
+            for name, part in parts.items():
+                self._check_reward(name, part)
+        reward = self.reward(transition)
+        if not self._reward_is_checked:
+            self._check_reward(type(self.reward).__name__, reward)
+            self._reward_is_checked = True
+        return torch.where(acting, reward, 0), {name: torch.where(acting, part, 0) for name, part in parts.items()}
+
+    def _transition(self, action: dict[str, Tensor], previous: Tensor, due: Tensor, last: Tensor) -> Transition:
+        fields = self._facts | {
+            "location": self._location,
+            "previous_location": previous,
+            "step": self._look,
+            "stop": action.get("stop", torch.zeros_like(last)),
+            "due": due,
+            "last": last,
+        }
+        if self.answer:
+            fields["answer"] = action["answer"]
+        if self.answer == "log_probs":
+            fields["answer"] = action["answer"].argmax(-1)
+            fields |= {"log_probs": action["answer"], "previous_log_probs": self._log_probs}
+        if "label" in fields and fields["label"].ndim == 2:
+            number = self._look // self.glimpses_per_answer
+            fields["label"] = fields["label"].gather(1, number.clamp(max=fields["label"].shape[1] - 1)[:, None])[:, 0]
+        return Transition(**fields)
 
     def _observe(self) -> dict[str, Tensor]:
-        patches = self.sensor(self._prepared, self._location)
-        return {"patches": patches, "location": self._location, "step": self._look}
+        observation = {
+            "patches": self.sensor(self._prepared, self._location),
+            "location": self._location,
+            "step": self._look,
+        }
+        if "goal" in self._facts:
+            observation["goal"] = self._facts["goal"]
+        if self.context_size:
+            observation["context"] = self._context
+        return observation
 
-    def _record(self, answer: Tensor, last: Tensor) -> None:
+    def _record(self, action: dict[str, Tensor], due: Tensor) -> None:
         self._path.scatter_(1, self._look[:, None, None].expand(-1, 1, 2), self._location[:, None])
-        self._answer = torch.where(last, answer, self._answer)
+        if self.answer:
+            for row in due.nonzero().flatten().tolist():
+                self._given[row].append(action["answer"][row])
 
     # From and to the user.
 
@@ -344,20 +519,20 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             return dict(observation)
         return {name: _numpy(value) for name, value in observation.items()}
 
-    def _info(self) -> dict[str, Any]:
+    def _info(self, components: Mapping[str, Tensor] | None = None, told: Tensor | None = None) -> dict[str, Any]:
+        """About every row's scene, and in the rows to be ``told`` what each part of the reward paid."""
+        info = {"index": self._index} | {name: self._facts[name] for name in ("label",) if name in self._facts}
+        present = {f"_{name}": torch.ones_like(self._finished) for name in info}
+        if components and told is not None:
+            info |= components
+            present |= {f"_{name}": told for name in components}
         if self.output == "torch":
-            return {"index": self._index, "label": self._label}
-        present = np.ones(self.num_envs, dtype=np.bool_)
-        return {
-            "index": _numpy(self._index),
-            "_index": present,
-            "label": _numpy(self._label),
-            "_label": present.copy(),
-        }
+            return info
+        return {name: _numpy(value) for name, value in (info | present).items()}
 
-    def _final_info(self, last: Tensor) -> dict[str, Any]:
+    def _final_info(self, last: Tensor, components: Mapping[str, Tensor]) -> dict[str, Any]:
         """The observation and info of rows that a same-step reset is about to replace, as Gymnasium lays them out."""
-        info = self._info()
+        info = self._info(components, last)
         if self.output == "torch":
             return {"final_obs": self._observation, "_final_obs": last, "final_info": info, "_final_info": last}
         ended = _numpy(last)
@@ -373,40 +548,34 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             "_final_info": ended.copy(),
         }
 
-    def _read_actions(self, actions: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        if not isinstance(actions, Mapping) or set(actions) != {"location", "answer"}:
-            named = sorted(actions) if isinstance(actions, Mapping) else type(actions).__name__
-            raise InputError(f"An action is a dict of location and answer, got {named}.")
-        answer = self._read_integers("action['answer']", actions["answer"], self.num_envs)
-        if not ((answer >= 0) & (answer < len(self.classes))).all():
-            raise InputError(f"action['answer'] must lie in 0 .. {len(self.classes) - 1}.")
-        return self._read_location(actions["location"]), answer
+    def _read_actions(self, actions: Mapping[str, Any]) -> dict[str, Tensor]:
+        check_parts(actions, self.single_action_space)
+        action = {"location": self._read_location(actions["location"])}
+        if self.answer == "label":
+            action["answer"] = self._read_integers("action['answer']", actions["answer"], len(self.classes))
+        elif self.answer:
+            shape = (self.num_envs, 4 if self.answer == "box" else len(self.classes))
+            infinite = self.answer == "log_probs"
+            action["answer"] = read_floats("action['answer']", actions["answer"], shape, self.device, infinite)
+        if self.stop:
+            action["stop"] = read_flags("action['stop']", actions["stop"], self.num_envs, self.device)
+        return action
 
     def _read_location(self, value: Any) -> Tensor:
-        location = self._read("location", value)
-        if location.shape != (self.num_envs, 2) or not location.is_floating_point():
-            raise InputError(
-                f"location must be ({self.num_envs}, 2) floating point numbers, "
-                f"got {tuple(location.shape)} {str(location.dtype).removeprefix('torch.')}."
-            )
-        if not torch.isfinite(location).all():
-            raise InputError("location must be finite, got NaN or infinity.")
-        return location.float()
+        return read_floats("location", value, (self.num_envs, 2), self.device)
 
     def _read_index(self, value: Any) -> Tensor:
-        index = self._read_integers("options['index']", value, self.num_envs // self.rollouts_per_image)
-        if int(index.min()) < 0 or int(index.max()) >= len(self.image_set):
-            raise InputError(f"options['index'] must lie in 0 .. {len(self.image_set) - 1}.")
-        return index
+        images = self.num_envs // self.rollouts_per_image
+        return read_integers("options['index']", value, images, len(self.scenes), self.device)
 
     def _read_episode(self, value: Any) -> Tensor:
-        episode = self._read("options['episode']", value)
+        episode = read("options['episode']", value, self.device)
         if episode.ndim == 0:
             episode = episode.expand(self.num_envs)
-        return self._read_integers("options['episode']", episode, self.num_envs).clone()
+        return self._read_integers("options['episode']", episode).clone()
 
     def _read_mask(self, value: Any) -> Tensor:
-        mask = self._read("options['reset_mask']", value)
+        mask = read("options['reset_mask']", value, self.device)
         if mask.shape != (self.num_envs,) or mask.dtype != torch.bool or not mask.any():
             raise InputError(f"options['reset_mask'] must be ({self.num_envs},) bool with at least one True.")
         if not hasattr(self, "_prepared"):
@@ -416,36 +585,75 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             raise InputError("options['reset_mask'] must reset all rollouts of an image or none.")
         return mask
 
-    def _read_integers(self, name: str, value: Any, count: int) -> Tensor:
-        numbers = self._read(name, value)
-        if numbers.shape != (count,) or not _is_integer(numbers):
-            raise InputError(
-                f"{name} must be ({count},) integers, "
-                f"got {tuple(numbers.shape)} {str(numbers.dtype).removeprefix('torch.')}."
-            )
-        return numbers.long()
+    def _read_integers(self, name: str, value: Any, high: int | None = None) -> Tensor:
+        return read_integers(name, value, self.num_envs, high, self.device)
 
-    def _read(self, name: str, value: Any) -> Tensor:
-        """A tensor as it is, anything else copied: a user may write into an array again."""
-        if isinstance(value, Tensor):
-            return value.detach().to(self.device)
+    # What the parts say to one another when the environment is built.
+
+    def _example(self) -> Scene:
+        """A scene like any other, for shapes and names."""
+        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
+        return self.scenes.draw(zero, RowRandom(zero, zero))
+
+    def _check_questions(self, example: Scene) -> None:
+        """Refuses to ask for what the world cannot judge."""
+        label = example.facts.get("label")
+        if self.answer in ("label", "log_probs") and label is None and not self._moving:
+            raise InputError(f"env.answer={self.answer} needs a world with classes to name: set env.answer to null.")
+        if self.answer == "box" and "target" not in example.facts:
+            raise InputError("env.answer=box needs a world that asks for one object: set env.answer=label.")
+        if self._moving:
+            if self.answer != "label":
+                raise InputError(f"This world moves with the agent's answers: set env.answer=label, not {self.answer}.")
+            if self.glimpses_per_answer > 1:
+                raise InputError("This world moves with every look: set env.glimpses_per_answer=1.")
+            if self.num_glimpses < self._moving.num_answers:
+                raise InputError(
+                    f"This world is over after {self._moving.num_answers} answers: set env.num_glimpses to at least as "
+                    f"many, not {self.num_glimpses}."
+                )
+        if label is not None and label.ndim == 2 and self.answer != "box":
+            needed = self.glimpses_per_answer * label.shape[1]
+            if self.stop:
+                raise InputError("env.stop=true ends an episode with one answer, but this world asks for several.")
+            if self.num_glimpses < needed:
+                raise InputError(
+                    f"This world asks up to {label.shape[1]} answers: with env.glimpses_per_answer="
+                    f"{self.glimpses_per_answer} set env.num_glimpses to at least {needed}, not {self.num_glimpses}."
+                )
+        if self.context_size:
+            height, width = example.images.shape[-2:]
+            if self.context_size[0] > height or self.context_size[1] > width:
+                raise InputError(f"env.context_size {self.context_size} is larger than the images, {(height, width)}.")
+
+    def _try_reward(self, facts: Mapping[str, Tensor]) -> None:
+        """Calls the reward on zeros, so that one which this world cannot serve is refused at once."""
+        none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        self._facts = {name: value.expand(self.num_envs, *value.shape[1:]) for name, value in facts.items()}
+        self._location = torch.zeros(self.num_envs, 2, device=self.device)
+        self._look = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
+        self._log_probs = torch.zeros(self.num_envs, len(self.classes), device=self.device)
+        shape = {"label": (), "log_probs": self._log_probs.shape[1:], "box": (4,)}
+        action = {}
+        if self.answer:
+            action["answer"] = self._location.new_zeros(self.num_envs, *shape[self.answer])
         try:
-            return torch.from_numpy(np.array(value)).to(self.device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"{name} must be an array of numbers: {error}") from error
+            self.reward(self._transition(action, self._location, none, none))
+        except MissingField as error:
+            raise InputError(f"{type(self.reward).__name__} does not fit this world: {error}") from error
+        except Exception:  # what else is wrong with it, the first step will tell
+            pass
 
-    def _check_reward(self, reward: Any) -> None:
-        name = type(self.reward).__name__
+    def _check_reward(self, name: str, reward: Any) -> None:
         if not isinstance(reward, Tensor):
             raise InputError(f"{name} must return a tensor, got {type(reward).__name__}.")
         if reward.shape != (self.num_envs,) or reward.dtype != torch.float32 or reward.device != self._look.device:
             raise InputError(
                 f"{name} must return ({self.num_envs},) float32 on {self._look.device}, "
-                f"got {tuple(reward.shape)} {str(reward.dtype).removeprefix('torch.')} on {reward.device}."
+                f"got {describe(reward)} on {reward.device}."
             )
         if reward.isnan().any():
             raise InputError(f"{name} returned NaN.")
-        self._reward_is_checked = True
 
 
 class GlimpseEnv(gymnasium.Env):
@@ -476,8 +684,7 @@ class GlimpseEnv(gymnasium.Env):
 
     def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Moves the gaze, or on the last step answers."""
-        if not isinstance(action, Mapping):
-            raise InputError(f"An action is a dict of location and answer, got {type(action).__name__}.")
+        check_parts(action, self.action_space)
         batched = {name: [value] for name, value in action.items()}
         observation, reward, terminated, truncated, info = self.vector_env.step(batched)
         return _row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _row(info)
@@ -488,8 +695,12 @@ class GlimpseEnv(gymnasium.Env):
         return None if frames is None else frames[0]
 
 
-def _is_integer(values: Tensor) -> bool:
-    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+def check_parts(action: Any, space: spaces.Space) -> None:
+    """Refuses an action that is no dict of the parts of its space."""
+    assert isinstance(space, spaces.Dict)
+    if not isinstance(action, Mapping) or action.keys() != space.keys():
+        named = sorted(action) if isinstance(action, Mapping) else type(action).__name__
+        raise InputError(f"An action is a dict of {' and '.join(space)}, got {named}.")
 
 
 def _numpy(values: Tensor) -> np.ndarray:

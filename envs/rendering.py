@@ -8,12 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.sensor import GlimpseSensor
+from envs.sensor import Sensor
 
 # The light on a pixel that no look has read, that only a wider window of the latest look reads, and that was read.
 _UNSEEN, _PERIPHERY, _SEEN = 0.3, 0.6, 1.0
@@ -36,9 +35,12 @@ _FINE = 4  # lines and dots are drawn this much larger, then averaged: Pillow's 
 def render_glimpses(
     image: Tensor,
     locations: Tensor,
-    sensor: GlimpseSensor,
+    sensor: Sensor,
     label: str,
     answer: str | None = None,
+    target: Tensor | None = None,
+    named: Tensor | None = None,
+    moving: bool = False,
     size: int = _BASE,
 ) -> np.ndarray:
     """Draws the looks at an image so far.
@@ -52,6 +54,10 @@ def render_glimpses(
         sensor: the sensor that looked.
         label: the true class, written below the image.
         answer: the class named, if any yet: green with a tick where it is the label, else red with a cross.
+        target: (4,), the box of the object asked for, drawn in green; left, top, right, bottom as locations.
+        named: (4,), the box answered, drawn in red.
+        moving: whether the scene has changed from look to look: then none but the latest look has read what is shown,
+            and the path is a line, without numbers that would hide what moves.
         size: pixels of the picture's longer side. Smaller images are enlarged by the whole factor that comes closest.
 
     Returns:
@@ -68,10 +74,13 @@ def render_glimpses(
     shown = max(1, round(width * zoom)), max(1, round(height * zoom))
     unit = max(shown) / _BASE
     locations = locations.detach().cpu().float().clamp(-1, 1)
-    windows = _windows(sensor, locations, height, width)
+    windows = sensor.windows(height, width, locations).numpy()
+    if not sensor.is_round:  # of a disc, a part cannot be outlined as a rectangle is
+        windows = windows.clip(0, [width, height, width, height])
 
+    light = _light(windows[-1:] if moving else windows, sensor.is_round, height, width)
     pixels = image.detach().cpu().float().clamp(0, 1).expand(3, -1, -1).permute(1, 2, 0).numpy()
-    pixels = (_SHEEN + (1 - _SHEEN) * pixels) * _light(windows, height, width)[..., None]
+    pixels = (_SHEEN + (1 - _SHEEN) * pixels) * light[..., None]
     # A box filter repeats pixels where it enlarges by a whole factor, and averages them where it shrinks.
     picture = Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).resize(shown, Image.Resampling.BOX)
 
@@ -82,53 +91,80 @@ def render_glimpses(
     frame.paste(picture, (left, margin))
     stretch = np.array(shown) / (width, height)
     centres = (locations.numpy() + 1) / 2 * (width - 1, height - 1) + 0.5
-    marks = _marks(shown, margin, windows[-1:].reshape(-1, 2, 2) * stretch, centres * stretch, unit)
+    latest = windows[-1:].reshape(-1, 2, 2) * stretch
+    boxes = [
+        (_box_corners(box, height, width) * stretch, colour)
+        for box, colour in ((target, _RIGHT), (named, _WRONG))
+        if box is not None
+    ]
+    marks = _marks(shown, margin, latest, sensor.is_round, boxes, centres * stretch, not moving, unit)
     frame.paste(marks, (left - margin, 0), marks)
     _write_caption(frame, margin, strip, label, answer, unit)
     return np.array(frame)
 
 
-def _windows(sensor: GlimpseSensor, locations: Tensor, height: int, width: int) -> np.ndarray:
-    """What every window covers of the image: (n, scales, 4), left, top, and the first pixel beyond right and bottom."""
-    first = sensor.window_starts(height, width, locations).flip(-1)
-    sides = torch.tensor(sensor.patch_size).flip(0) * sensor.factor ** torch.arange(sensor.num_scales)[:, None]
-    beyond = (first + sides).minimum(torch.tensor([width, height]))
-    return torch.cat([first.clamp(min=0), beyond], dim=-1).numpy()
+def _box_corners(box: Tensor, height: int, width: int) -> np.ndarray:
+    """The outer corners of the pixels in a box's corners: (2, 2), (x, y) in pixels of the image."""
+    first, last = (box.detach().cpu().float().view(2, 2).numpy() + 1) / 2 * (width - 1, height - 1)
+    return np.stack([np.minimum(first, last), np.maximum(first, last) + 1])
 
 
-def _light(windows: np.ndarray, height: int, width: int) -> np.ndarray:
+def _light(windows: np.ndarray, is_round: bool, height: int, width: int) -> np.ndarray:
     """How brightly each pixel of the image is shown: (H, W) float32."""
     light = np.full((height, width), _UNSEEN, np.float32)
+    y, x = np.mgrid[:height, :width] + 0.5
     for boxes, level in [(windows[-1:, 1:].reshape(-1, 4), _PERIPHERY), (windows[:, 0], _SEEN)]:
         for left, top, right, bottom in boxes:
-            light[top:bottom, left:right] = level
+            if is_round:
+                across = (2 * x - left - right) / (right - left)
+                down = (2 * y - top - bottom) / (bottom - top)
+                light[across**2 + down**2 <= 1] = level
+            else:
+                light[top:bottom, left:right] = level
     return light
 
 
-def _marks(shown: tuple[int, int], margin: int, boxes: np.ndarray, points: np.ndarray, unit: float) -> Image.Image:
-    """Draws the latest windows and the numbered path, on nothing, for a picture with the margin all around.
+def _marks(
+    shown: tuple[int, int],
+    margin: int,
+    windows: np.ndarray,
+    is_round: bool,
+    boxes: Sequence[tuple[np.ndarray, tuple[int, ...]]],
+    points: np.ndarray,
+    numbered: bool,
+    unit: float,
+) -> Image.Image:
+    """Draws boxes, the latest windows and the numbered path, on nothing, for a picture with the margin all around.
 
     Args:
         shown: width and height of the picture.
         margin: pixels around it.
-        boxes: (scales, 2, 2), top left and bottom right corners, in pixels of the picture.
+        windows: (scales, 2, 2), top left and bottom right corners, in pixels of the picture.
+        is_round: whether they are discs within these corners.
+        boxes: corners (2, 2) alike, each with its colour.
         points: (n, 2), the centres of the looks.
+        numbered: whether each has a dot with its number.
         unit: what a length of 1 is in pixels.
     """
     marks = Image.new("RGBA", ((shown[0] + 2 * margin) * _FINE, (shown[1] + 2 * margin) * _FINE))
     draw = ImageDraw.Draw(marks)
-    boxes, points, unit = (boxes + margin) * _FINE, (points + margin) * _FINE, unit * _FINE
+    windows, points, unit = (windows + margin) * _FINE, (points + margin) * _FINE, unit * _FINE
     # A line has a dark rim, without which it would be lost on bright pixels.
     rim, thick, thin = (max(1, round(length * unit)) for length in (4, 2, 1))
     rim_colour = (*_GROUND, 150)
 
-    def outline(box: np.ndarray, colour: tuple[int, ...], line: int) -> None:
+    def outline(box: np.ndarray, colour: tuple[int, ...], line: int, is_round: bool = is_round) -> None:
         (left, top), (right, bottom) = box[0] - line / 2, box[1] + line / 2 - 1
-        draw.rectangle((left, top, right, bottom), outline=colour, width=line)
+        shape = draw.ellipse if is_round else draw.rectangle
+        shape((left, top, right, bottom), outline=colour, width=line)
 
-    for box in boxes[:0:-1]:
+    for box, colour in boxes:
+        corners = (box + margin) * _FINE
+        outline(corners, rim_colour, rim, is_round=False)
+        outline(corners, (*colour, 255), thick, is_round=False)
+    for box in windows[:0:-1]:
         outline(box, (*_NOW, 130), thin)
-    for box in boxes[:1]:
+    for box in windows[:1]:
         outline(box, rim_colour, rim)
         outline(box, (*_NOW, 255), thick)
 
@@ -137,7 +173,8 @@ def _marks(shown: tuple[int, int], margin: int, boxes: np.ndarray, points: np.nd
     for colours, line in [([rim_colour] * len(shades), rim), (shades, thick)]:
         for begin, end, colour in zip(path, path[1:], colours, strict=False):
             draw.line([begin, end], fill=colour, width=line)
-    for number, (point, colour) in enumerate(zip(path, [*shades, _NOW], strict=False), start=1):
+    dots = zip(path, [*shades, _NOW], strict=False) if numbered else ()
+    for number, (point, colour) in enumerate(dots, start=1):
         draw.circle(point, 7.5 * unit, fill=_GROUND)
         draw.circle(point, 6.5 * unit, fill=colour)
         text = str(number)

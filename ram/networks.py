@@ -1,4 +1,4 @@
-"""The four networks of the Recurrent Attention Model (Mnih et al. 2014, section 3.1 and figure 1)."""
+"""The networks of the Recurrent Attention Model (Mnih et al. 2014, section 3.1 and figure 1) and of its successors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from envs.errors import InputError
 
 State = Tensor | tuple[Tensor, Tensor]
-"""What a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
+"""What a layer of a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
 
 
 def _positive(part: str, **options: int) -> None:
@@ -25,23 +25,33 @@ def _positive(part: str, **options: int) -> None:
 class GlimpseNetwork(nn.Module):
     """What is seen and where, in one vector: g = ReLU(Lin(h_g) + Lin(h_l)).
 
-    h_g = ReLU(Lin(patches)) and h_l = ReLU(Lin(location)).
+    h_g = ReLU(Lin(patches)) and h_l = ReLU(Lin(location)). Where a class to look for is named, a learned vector of
+    that class is added within the last ReLU.
 
     Args:
         patch_shape: (scales, C, h, w).
+        num_goals: classes that may be named; 0 where none is.
         patch_features: width of h_g.
         location_features: width of h_l.
         output_size: width of g.
+        contrast: what the patch of each scale is multiplied by, over that of the scale before. An object smaller than a
+            pixel of a wide window has paled in the average, by the square of the sensor's factor from scale to scale.
     """
+
+    gain: Tensor
 
     def __init__(
         self,
         patch_shape: tuple[int, ...],
+        num_goals: int = 0,
         patch_features: int = 128,
         location_features: int = 128,
         output_size: int = 256,
+        contrast: float = 1.0,
     ) -> None:
         super().__init__()
+        if contrast <= 0:
+            raise InputError(f"glimpse.contrast must be positive, got {contrast}.")
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
         _positive("glimpse", **sizes)
         self.output_size = output_size
@@ -49,43 +59,99 @@ class GlimpseNetwork(nn.Module):
         self.location = nn.Linear(2, location_features)
         # The sum of two linear maps is one linear map of both inputs, in a single product.
         self.merge = nn.Linear(patch_features + location_features, output_size)
+        self.goal = nn.Embedding(num_goals, output_size) if num_goals else None
+        gain = float(contrast) ** torch.arange(patch_shape[0]).view(-1, 1, 1, 1)
+        self.register_buffer("gain", gain, persistent=False)
 
-    def forward(self, patches: Tensor, location: Tensor) -> Tensor:
-        """(B, scales, C, h, w), (B, 2) -> (B, output_size)."""
-        seen = torch.cat([self.patch(patches.flatten(1)), self.location(location)], dim=1)
-        return F.relu(self.merge(F.relu(seen)))
+    def forward(self, patches: Tensor, location: Tensor, goal: Tensor | None = None) -> Tensor:
+        """(B, scales, C, h, w), (B, 2) and perhaps (B,) -> (B, output_size)."""
+        seen = torch.cat([self.patch((patches * self.gain).flatten(1)), self.location(location)], dim=1)
+        merged = self.merge(F.relu(seen))
+        return F.relu(merged if self.goal is None else merged + self.goal(goal))
+
+
+class ContextNetwork(nn.Module):
+    """The first state of the upper core, from a coarse view of the whole scene (Ba et al. 2015, section 2).
+
+    Three convolutions, the last two of stride 2, and a linear map.
+
+    Args:
+        context_shape: (C, h, w) of the view.
+        output_size: width of the core.
+        channels: of the first convolution; the others have twice as many.
+    """
+
+    def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
+        super().__init__()
+        _positive("context", channels=channels)
+        depth, height, width = context_shape
+        self.layers = nn.Sequential(
+            nn.Conv2d(depth, channels, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(2 * channels, 2 * channels, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(2 * channels * -(-height // 4) * -(-width // 4), output_size),
+            nn.Tanh(),
+        )
+
+    def forward(self, context: Tensor) -> Tensor:
+        """(B, C, h, w) -> (B, output_size), in [-1, 1]."""
+        return self.layers(context)
 
 
 class CoreNetwork(nn.Module):
     """The memory: h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), or a gated cell.
 
+    With two layers, the lower reads the glimpses and the upper the lower's state (Ba et al. 2015, section 2): answers
+    are read from the lower, the next location from the upper, which alone knows the context.
+
     Args:
         input_size: width of g.
         cell: "rnn" (ReLU), "gru" or "lstm".
-        size: width of h.
+        size: width of h, in either layer.
+        num_layers: 1 or 2.
     """
 
-    def __init__(self, input_size: int, cell: str = "rnn", size: int = 256) -> None:
+    def __init__(self, input_size: int, cell: str = "rnn", size: int = 256, num_layers: int = 1) -> None:
         super().__init__()
         _positive("core", size=size)
+        if num_layers not in (1, 2):
+            raise InputError(f"core.num_layers must be 1 or 2, got {num_layers}.")
         cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": _ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
         if cell not in cells:
             raise InputError(f"core.cell must be one of {', '.join(cells)}, got {cell!r}.")
         self.size = size
-        self.cell = cells[cell](input_size, size)
+        self.layers = nn.ModuleList(cells[cell](width, size) for width in (input_size, size)[:num_layers])
+        self._gated = cell == "lstm"
 
-    def forward(self, glimpse: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def begin(self, context: Tensor) -> tuple[State | None, ...]:
+        """The state before the first look, where the upper layer starts from ``context`` (B, size)."""
+        first = (context, torch.zeros_like(context)) if self._gated else context
+        return (*[None] * (len(self.layers) - 1), first)
+
+    def forward(
+        self, glimpse: Tensor, state: tuple[State | None, ...] | None
+    ) -> tuple[Tensor, Tensor, tuple[State, ...]]:
         """Takes in one glimpse.
 
         Args:
             glimpse: (B, input_size).
-            state: of the last step, or None before the first, which stands for zeros.
+            state: of every layer after the last step, or None before the first, which stands for zeros.
 
         Returns:
-            h_t (B, size), and the next state: h_t itself, or for an LSTM (h_t, c_t).
+            h_t of the upper and of the lower layer, (B, size) each and one and the same with one layer, and the next
+            state.
         """
-        state = self.cell(glimpse, state)
-        return (state[0] if isinstance(state, tuple) else state), state
+        into, outputs, states = glimpse, [], []
+        for layer, held in zip(self.layers, state or [None] * len(self.layers), strict=True):
+            new = layer(into, held)
+            into = new[0] if isinstance(new, tuple) else new
+            outputs.append(into)
+            states.append(new)
+        return outputs[-1], outputs[0], tuple(states)
 
 
 class _ReLUCell(nn.Module):
@@ -103,10 +169,10 @@ class _ReLUCell(nn.Module):
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent normal distributions of x and y.
+    """Independent normal distributions of x and y, or of the four sides of a box.
 
     Attributes:
-        mean: (..., 2) in [-1, 1].
+        mean: (..., 2 or 4) in [-1, 1].
         std: of either, broadcast to the mean.
     """
 
@@ -114,7 +180,7 @@ class Gaussian:
     std: Tensor
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Shifts and scales standard normal noise (..., 2); detached, for a score needs no other path."""
+        """Shifts and scales standard normal noise of the mean's shape; detached: a score needs no other path."""
         return (self.mean + self.std * noise).detach()
 
     def preferred(self, noise: Tensor) -> Tensor:
@@ -122,7 +188,7 @@ class Gaussian:
         return self.mean.detach()
 
     def log_prob(self, sample: Tensor) -> Tensor:
-        """(..., 2) -> (...)."""
+        """(..., 2 or 4) -> (...)."""
         normalised = (sample - self.mean) / self.std
         return (-0.5 * normalised.square() - self.std.log() - 0.5 * math.log(2 * math.pi)).sum(-1)
 
@@ -152,6 +218,36 @@ class Uniform:
         return torch.tensor(math.log(4))
 
 
+@dataclass(frozen=True)
+class Categorical:
+    """One of K choices.
+
+    Attributes:
+        logits: (..., K), of any scale.
+    """
+
+    logits: Tensor
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Maps standard normal noise (..., 1) to a choice (...) int64, through the cumulative distribution."""
+        cumulative = self.logits.detach().softmax(-1).cumsum(-1)
+        chosen = (torch.special.ndtr(noise) > cumulative).sum(-1)
+        return chosen.clamp(max=self.logits.shape[-1] - 1)  # rounding may leave the last sum below 1
+
+    def preferred(self, noise: Tensor) -> Tensor:
+        """The likeliest, whatever the noise."""
+        return self.logits.argmax(-1)
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        """(...) -> (...)."""
+        return self.logits.log_softmax(-1).gather(-1, sample[..., None])[..., 0]
+
+    def entropy(self) -> Tensor:
+        """In nats: (...)."""
+        log_probs = self.logits.log_softmax(-1)
+        return -(log_probs.exp() * log_probs).sum(-1)
+
+
 class LocationNetwork(nn.Module):
     """Where to look next: a Gaussian whose mean depends on h_t; the mean is bounded, the sample is not.
 
@@ -164,6 +260,7 @@ class LocationNetwork(nn.Module):
         through_core: let the policy's gradient into the core and glimpse networks.
     """
 
+    outputs = 2
     log_std: Tensor
 
     def __init__(
@@ -185,12 +282,8 @@ class LocationNetwork(nn.Module):
             raise InputError("policy.learn_std and policy.final_std exclude each other: set one of them.")
         self.initial_std, self.final_std = std, final_std
         self.through_core = through_core
-        self.mean = nn.Sequential(
-            *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
-            nn.Linear(hidden_size or feature_size, 2),
-            nn.Tanh(),
-        )
-        log_std = torch.full((2,), math.log(std))
+        self.mean = nn.Sequential(*_read_out(feature_size, self.outputs, hidden_size), nn.Tanh())
+        log_std = torch.full((self.outputs,), math.log(std))
         if learn_std:
             self.log_std = nn.Parameter(log_std)
         else:
@@ -226,7 +319,7 @@ class RandomLocation(nn.Module):
 
 
 class ActionNetwork(nn.Module):
-    """The answer: class logits, linear in h_t or through a hidden ReLU layer.
+    """The answer, or a move: class logits, linear in h_t or through a hidden ReLU layer.
 
     Args:
         feature_size: width of h.
@@ -238,11 +331,59 @@ class ActionNetwork(nn.Module):
         super().__init__()
         if hidden_size < 0:
             raise InputError(f"action.hidden_size must not be negative, got {hidden_size}.")
-        self.logits = nn.Sequential(
-            *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
-            nn.Linear(hidden_size or feature_size, num_classes),
-        )
+        self.logits = _read_out(feature_size, num_classes, hidden_size)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., D) -> (..., num_classes)."""
-        return self.logits(features)
+    def forward(self, features: Tensor) -> Categorical:
+        """(..., D) -> the distribution of the answer."""
+        return Categorical(self.logits(features))
+
+
+class BoxNetwork(LocationNetwork):
+    """The answer where a box is asked for: a Gaussian of its left, top, right and bottom, the means bounded.
+
+    Nothing but the reward teaches it, so its gradient goes on into core and glimpse networks.
+
+    Args:
+        feature_size: width of h.
+        hidden_size: width of a hidden ReLU layer, or 0 for none.
+        std: the standard deviation, in units of half the image.
+        final_std: what the deviation changes to over the budget, geometrically; None keeps it.
+    """
+
+    outputs = 4
+
+    def __init__(
+        self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = None
+    ) -> None:
+        super().__init__(feature_size, hidden_size, std, final_std, through_core=True)
+
+
+class StopNetwork(nn.Module):
+    """Whether to answer now or to look on: two logits, linear in h_t, of going on and of stopping.
+
+    It reads the features without sending a gradient back, as the location network does.
+
+    Args:
+        feature_size: width of h.
+        probability: of stopping, before anything has been learnt.
+    """
+
+    def __init__(self, feature_size: int, probability: float = 0.1) -> None:
+        super().__init__()
+        if not 0 < probability < 1:
+            raise InputError(f"stop.probability must lie between 0 and 1, got {probability}.")
+        self.logits = nn.Linear(feature_size, 2)
+        nn.init.zeros_(self.logits.weight)
+        self.logits.bias.data = torch.tensor([1 - probability, probability]).log()
+
+    def forward(self, features: Tensor) -> Categorical:
+        """(..., D) -> the distribution of 0, going on, and 1, stopping."""
+        return Categorical(self.logits(features.detach()))
+
+
+def _read_out(feature_size: int, outputs: int, hidden_size: int) -> nn.Sequential:
+    """A linear map, or one through a hidden ReLU layer."""
+    return nn.Sequential(
+        *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
+        nn.Linear(hidden_size or feature_size, outputs),
+    )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from envs.errors import InputError
 from envs.random import RowRandom
+from envs.scene import Scene, SceneSet
 
 Split = Literal["train", "validation", "test"]
+
+_loaded: WeakValueDictionary[Any, SceneSet] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +58,8 @@ class ImageSet:
         check_split(split)
         return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
-    def draw(self, index: Tensor, random: RowRandom) -> Tensor:
-        """The images of the given numbers, augmented if the set says so: (B, C, H, W) float32 in [0, 1].
+    def draw(self, index: Tensor, random: RowRandom) -> Scene:
+        """The images of the given numbers, augmented if the set says so, with the fact ``label`` (B,).
 
         Args:
             index: (B,) int64.
@@ -64,13 +68,13 @@ class ImageSet:
         images = self.images[index]
         if images.dtype == torch.uint8:
             images = images.float() / 255
-        return self.augmentation(images, random) if self.augmentation else images
+        return Scene(self.augmentation(images, random) if self.augmentation else images, {"label": self.labels[index]})
 
 
 class ImageSource(Protocol):
     """Describes a data set; building one touches neither disk nor network."""
 
-    def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
+    def load(self, split: Split, device: torch.device | str = "cpu") -> SceneSet:
         """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""
         ...
 
@@ -89,6 +93,15 @@ def resolve_source(images: str | ImageSource) -> ImageSource:
     except TypeError as error:
         raise InputError(f"images={images!r} needs options: give envs.images.{images}.Source(...) itself.") from error
     return source
+
+
+def load_split(source: ImageSource, split: Split, device: torch.device | str) -> SceneSet:
+    """Loads a split, or shares the tensors of whoever holds the same one."""
+    key = (source, split, str(device))
+    scenes = _loaded.get(key)
+    if scenes is None:
+        scenes = _loaded[key] = source.load(split, device)
+    return scenes
 
 
 def check_split(split: str) -> None:

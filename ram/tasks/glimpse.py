@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium.vector import AutoresetMode
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from envs import GlimpseVectorEnv
@@ -19,14 +20,13 @@ from envs.errors import InputError
 from envs.images import ImageSet, Split
 from envs.random import RowRandom
 from envs.rendering import grid, location_heatmap
+from envs.rewards.correct_answer import CorrectAnswer
+from envs.scene import END, UNASKED
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
-from ram.networks import RandomLocation
+from ram.collect import Look, Noise, collect, draw_noise, play
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 from ram.tasks import Animation, StepResult, Task
-
-Look = Literal["greedy", "sampled", "random"]
-"""How an evaluation chooses locations: the policy's mean, a sample of it, or anywhere."""
 
 _TRAJECTORIES = 10  # sampled for every image, and averaged by the Monte Carlo protocol
 _EVALUATION_ROWS = 1000
@@ -49,99 +49,14 @@ class Weights:
     entropy: float = 0.0
 
 
-def collect(
-    agent: RecurrentAttention,
-    env: GlimpseVectorEnv,
-    noise: Tensor,
-    options: Mapping[str, Any],
-    greedy: bool = False,
-    location: nn.Module | None = None,
-) -> Rollout:
-    """Plays one episode in every row.
-
-    Args:
-        agent: who looks and answers.
-        env: whose rows all start now.
-        noise: (T, B, 2), standard normal, with which locations are sampled.
-        options: of ``env.reset``.
-        greedy: look where the policy prefers instead, at a Gaussian's mean.
-        location: chooses in place of the agent's location network.
-    """
-    location = location or agent.location
-    observation, info = env.reset(options=options)
-    state = None
-    final = env.num_glimpses - 1
-    features, locations, samples, rewards, logits = [], [], [], [], []
-    for step in range(env.num_glimpses):
-        hidden, state = agent.step(observation, state)
-        with torch.no_grad():  # what is chosen; the choices are scored below, all steps at once
-            policy = location(hidden)
-            sample = policy.preferred(noise[step]) if greedy else policy.sample(noise[step])
-        answer = torch.zeros_like(info["label"])
-        if step == final:
-            logits.append(agent.action(hidden))
-            answer = logits[-1].argmax(-1)
-        features.append(hidden)
-        locations.append(observation["location"])
-        samples.append(sample)
-        # Where a network has broken down, the world goes on and the loss will tell.
-        action = {"location": sample.clamp(-1, 1).nan_to_num(), "answer": answer}
-        observation, reward, _, _, _ = env.step(action)
-        rewards.append(reward)
-
-    known, sampled = torch.stack(features), torch.stack(samples)
-    mask = torch.ones(known.shape[:2], dtype=torch.bool, device=known.device)
-    mask[final] = False  # nobody looks where the last action points
-    policy = location(known)
-    return Rollout(
-        features=known,
-        log_prob=policy.log_prob(sampled),
-        entropy=policy.entropy(),
-        mask=mask,
-        reward=torch.stack(rewards),
-        logits=torch.stack(logits),
-        label=info["label"][None],
-        group=torch.arange(env.num_envs, device=known.device) // env.rollouts_per_image,
-        location=torch.stack(locations),
-        sample=sampled,
-    )
-
-
-def play(
-    agent: RecurrentAttention,
-    env: GlimpseVectorEnv,
-    index: Tensor,
-    seed: int,
-    look: Look = "greedy",
-    trajectory: int = 0,
-) -> Rollout:
-    """Evaluates: one trajectory an image, of which all that is drawn depends on seed, image and trajectory alone.
-
-    Args:
-        agent: who looks and answers.
-        env: of a split other than training, seeded with ``seed``.
-        index: (B,) int64, the images.
-        seed: of first locations and noise.
-        look: how locations are chosen.
-        trajectory: its number; each has its own noise and, where the first location is random, its own start.
-    """
-    random = RowRandom(torch.full_like(index, seed), index)
-    options: dict[str, Any] = {"index": index}
-    if trajectory and env.first_location == "random":
-        options["location"] = random.uniform(f"first_location/{trajectory}", 2) * 2 - 1
-    noise = random.normal(f"policy/{trajectory}", env.num_glimpses, 2).transpose(0, 1)
-    location = RandomLocation(agent.core.size) if look == "random" else None
-    return collect(agent, env, noise, options, greedy=look == "greedy", location=location)
-
-
 @dataclass(frozen=True)
 class Prediction:
     """What a trained model says about N images.
 
     Attributes:
-        label: N class names.
-        probability: (N, K), of every class.
-        location: (N, T, 2), where each look was.
+        label: N class names; where several answers are due, those of an image with spaces between, up to the end.
+        probability: (N, K), of every class; where A answers are due, (N, A, K).
+        location: (N, T, 2), where each look was; where the agent has seen enough of an image, its last look repeats.
     """
 
     label: tuple[str, ...]
@@ -155,8 +70,7 @@ class GlimpseModel:
     Args:
         env: builds the environment, as for :class:`GlimpseTask`.
         agent: the trained agent.
-        classes: the names of its answers.
-        channels: of the images it reads.
+        world: what :meth:`GlimpseTask.get_extra_state` tells of the world it was trained in.
         seed: of the first locations.
         device: where it computes.
     """
@@ -165,13 +79,13 @@ class GlimpseModel:
         self,
         env: Callable[..., GlimpseVectorEnv],
         agent: RecurrentAttention,
-        classes: tuple[str, ...],
-        channels: int,
+        world: Mapping[str, Any],
         seed: int,
         device: str,
     ) -> None:
-        self.env, self.agent, self.classes = env, agent.eval(), classes
-        self.channels, self.seed, self.device = channels, seed, device
+        self.env, self.agent, self.seed, self.device = env, agent.eval(), seed, device
+        self.classes = tuple(world["classes"])
+        self._num_answers, self._interface = world["num_answers"], world["interface"]
 
     @torch.no_grad()
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
@@ -185,19 +99,22 @@ class GlimpseModel:
         Raises:
             InputError: if the images have another shape or type.
         """
+        if self._num_answers == 0 or self._interface["num_goals"]:
+            raise InputError("predict names classes, which this agent has not learnt: step its environment instead.")
         tensor = torch.as_tensor(images)
         if tensor.is_floating_point():
             tensor = tensor.float()
             if not ((tensor >= 0) & (tensor <= 1)).all():
                 raise InputError("predict needs floats in [0, 1], or uint8: divide the images by their largest value.")
-        if tensor.ndim != 4 or tensor.shape[1] != self.channels or len(tensor) == 0:
+        channels = self._interface["patch_shape"][1]
+        if tensor.ndim != 4 or tensor.shape[1] != channels or len(tensor) == 0:
             raise InputError(
-                f"predict needs images of shape (N, {self.channels}, H, W) with N of at least 1, "
-                f"got {tuple(tensor.shape)}."
+                f"predict needs images of shape (N, {channels}, H, W) with N of at least 1, got {tuple(tensor.shape)}."
             )
         unlabelled = torch.zeros(len(tensor), dtype=torch.long)
         env = self.env(
             images=ImageSet(tensor, unlabelled, self.classes),
+            reward=CorrectAnswer(),  # the agent's own may need to know more of a scene
             num_envs=len(tensor),
             split="test",
             output="torch",
@@ -210,11 +127,11 @@ class GlimpseModel:
         options: dict[str, Any] = {"index": torch.arange(len(tensor), device=self.device)}
         if env.first_location == "random":
             options["location"] = random.uniform("first_location", 2) * 2 - 1
-        noise = random.normal("policy/0", env.num_glimpses, 2).transpose(0, 1)
-        rollout = collect(self.agent, env, noise, options, greedy=True)
-        probability = rollout.logits[-1].softmax(-1)
-        labels = tuple(self.classes[best] for best in probability.argmax(-1).tolist())
-        return Prediction(labels, probability, rollout.location.transpose(0, 1))
+        rollout = collect(self.agent, env, draw_noise(random, env, "policy/0"), options, greedy=True)
+        probability = _probabilities(rollout, self._num_answers > 1)
+        named = [" ".join(_up_to_end(self.classes[best] for best in row)) for row in probability.argmax(-1).T.tolist()]
+        each = probability.transpose(0, 1)
+        return Prediction(tuple(named), each if self._num_answers > 1 else each[:, 0], rollout.location.transpose(0, 1))
 
 
 class GlimpseTask(Task):
@@ -223,7 +140,7 @@ class GlimpseTask(Task):
     Args:
         env: builds the environment; given ``num_envs``, ``split``, ``rollouts_per_image``, ``output``, ``device`` and
             ``autoreset_mode``.
-        agent: builds the agent; given ``patch_shape`` and ``num_classes``.
+        agent: builds the agent; given what ``env.interface`` tells.
         baseline: builds the baseline; given ``feature_size`` and ``rollouts_per_image``.
         batch_size: distinct images a step.
         rollouts_per_image: episodes an image and step.
@@ -237,8 +154,6 @@ class GlimpseTask(Task):
     """
 
     unit = "images"
-    monitor = "error"
-    maximize = False
 
     def __init__(
         self,
@@ -277,85 +192,109 @@ class GlimpseTask(Task):
         self.env.reset(seed=self._row_seed)
         self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
         self._epoch = -1
-        images = len(self.env.image_set)
+        images = len(self.env.scenes)
         if images < batch_size:
             raise InputError(f"task.batch_size ({batch_size}) is larger than the training split ({images} images).")
         self.steps_per_epoch, self.examples_per_step = images // batch_size, batch_size
+        # Where the agent may stop, its error alone says nothing of the time it took.
+        self.monitor = "error" if self.env.is_supervised and not self.env.stop else "return"
+        self.maximize = self.monitor == "return"
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self._patch_shape = self.env.sensor.patch_shape(self.env.image_set.images.shape[1])
-            self.agent = agent(patch_shape=self._patch_shape, num_classes=len(self.env.classes))
+            self.agent = agent(**self.env.interface)
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
-        if self.weights.entropy and not any("std" in name for name, _ in self.agent.location.named_parameters()):
+        learns_std = any("std" in name for name, _ in self.agent.named_parameters())
+        if self.weights.entropy and not (learns_std or self.agent.stop or self._answers_are_chosen):
             raise InputError("task.weights.entropy moves nothing but a learned deviation: set policy.learn_std=true.")
         if compile:
             self.agent.step = torch.compile(self.agent.step)  # type: ignore[method-assign]
 
+    @property
+    def _answers_are_chosen(self) -> bool:
+        """Whether answers are sampled and scored as moves are."""
+        return self.env.answer is not None and not self.env.is_supervised
+
     def forward(self, step: int) -> StepResult:
-        self.agent.location.anneal(self.progress)
+        self.agent.anneal(self.progress)
         rollout = collect(self.agent, self.env, self._noise(step), {"index": self._batch(step), "episode": step})
         returns = discounted_returns(rollout.reward, self.gamma)
         estimate = self.baseline(rollout, returns)
         advantage = (returns - estimate.value).detach()
 
         policy = policy_gradient_loss(rollout.log_prob, advantage, rollout.mask)
-        answer = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
-        loss = policy + self.weights.answer * answer + self.weights.baseline * estimate.loss
+        loss = policy + self.weights.baseline * estimate.loss
+        terms = {"loss/policy": policy, "loss/baseline": estimate.loss}
+        if rollout.logits is not None and rollout.label is not None:
+            terms["loss/answer"] = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
+            loss = loss + self.weights.answer * terms["loss/answer"]
         if self.weights.entropy:
             loss = loss - self.weights.entropy * rollout.entropy
 
+        @torch.no_grad()
         def metrics() -> dict[str, float]:
-            with torch.no_grad():
+            scored = rollout.mask
+            values = {
+                **terms,
+                "train/return": rollout.reward.sum(0).mean(),
+                **{name: value.sum(0).mean() for name, value in rollout.components.items()},
+                "policy/advantage_mean": advantage[scored].mean(),
+                "policy/advantage_std": advantage[scored].std(),
+                "policy/entropy": rollout.entropy,
+                "policy/clamped": (rollout.sample[rollout.moved].abs() > 1).any(-1).float().mean(),
+                "baseline/explained_variance": _explained_variance(estimate.value[scored], returns[scored]),
+            }
+            if rollout.logits is not None and rollout.label is not None:
+                asked = rollout.label != UNASKED
                 right = rollout.logits.argmax(-1) == rollout.label
-                scored = rollout.mask
-                values = {
-                    "loss/policy": policy,
-                    "loss/answer": answer,
-                    "loss/baseline": estimate.loss,
-                    "train/reward": rollout.reward.sum(0).mean(),
-                    "train/accuracy": 100 * right.float().mean(),
-                    "policy/advantage_mean": advantage[scored].mean(),
-                    "policy/advantage_std": advantage[scored].std(),
-                    "policy/entropy": rollout.entropy,
-                    "policy/clamped": (rollout.sample[scored].abs() > 1).any(-1).float().mean(),
-                    "baseline/explained_variance": _explained_variance(estimate.value[scored], returns[scored]),
-                }
-                return {name: float(value) for name, value in values.items()}
+                values["train/accuracy"] = 100 * right[asked].float().mean()
+            if self.env.stop:
+                values["train/glimpses"] = _glimpses(rollout).mean()
+            return {name: float(value) for name, value in values.items()}
 
         return StepResult(loss, metrics)
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
-        """Errors in percent. Validation: one trajectory to the policy's mean. Test: all four protocols."""
-        (error,) = self._errors(split, "greedy")
-        if split != "test":
-            return {"error": error}
-        *sampled, averaged = self._errors(split, "sampled", _TRAJECTORIES)
-        (at_random,) = self._errors(split, "random")
-        return {
-            "error": error,
-            "error_sampled": sum(sampled) / len(sampled),
-            "error_mc": averaged,
-            "error_random": at_random,
-        }
+        """Mean return, and where answers can be right or wrong, the error in percent.
 
-    def _errors(self, split: Split, look: Look, trajectories: int = 1) -> list[float]:
-        """The shares of wrong answers of a split, in percent, every image once.
+        An image is in error if any of its answers is wrong. Validation: the policy's preferred choices. Test: also
+        with sampled choices (the mean over ten trajectories), with their class probabilities averaged, and with
+        locations anywhere.
+        """
+        measured = self._measure(split, "greedy")[0]
+        if split == "test":
+            *sampled, averaged = self._measure(split, "sampled", _TRAJECTORIES)
+            at_random = self._measure(split, "random")[0]
+            names = list(measured)
+            measured |= {f"{name}_sampled": sum(each[name] for each in sampled) / len(sampled) for name in names}
+            measured |= {f"{name}_mc": value for name, value in averaged.items()}
+            measured |= {f"{name}_random": at_random[name] for name in names}
+        return measured
+
+    def _measure(self, split: Split, look: Look, trajectories: int = 1) -> list[dict[str, float]]:
+        """Means over a split, every scene once.
 
         Returns:
-            One of every trajectory, and if there are several, that of their averaged class probabilities.
+            Those of every trajectory, and at the end the error of the averaged class probabilities, if any.
         """
         env = self._evaluation_env(split)
-        wrong = torch.zeros(trajectories + (trajectories > 1), device=self.device)
-        for index, counted in _batches(len(env.image_set), env.num_envs, self.device):
+        totals = [defaultdict[str, float](float) for _ in range(trajectories + 1)]
+        for index, counted in _batches(len(env.scenes), env.num_envs, self.device):
             played = [play(self.agent, env, index, self._row_seed, look, number) for number in range(trajectories)]
-            answers = torch.stack([rollout.logits[-1].softmax(-1) for rollout in played])
-            if trajectories > 1:
-                answers = torch.cat([answers, answers.mean(0, keepdim=True)])
-            wrong += ((answers.argmax(-1) != env.image_set.labels[index]) & counted).sum(-1)
-        return (100 * wrong.double() / len(env.image_set)).tolist()
+            for total, rollout in zip(totals, played, strict=False):
+                total["return"] += float(rollout.reward.sum(0)[counted].double().sum())
+                if env.stop:
+                    total["glimpses"] += float(_glimpses(rollout)[counted].sum())
+            if env.is_supervised:
+                several = self.env.num_answers > 1
+                said = [_probabilities(rollout, several) for rollout in played]
+                right = _right_answers(played[0], several)
+                for total, probabilities in zip(totals, [*said, torch.stack(said).mean(0)], strict=True):
+                    wrong = ((probabilities.argmax(-1) != right) & (right != UNASKED)).any(0)
+                    total["error"] += 100 * float((wrong & counted).sum())
+        return [{name: value / len(env.scenes) for name, value in total.items()} for total in totals]
 
     def diagnostics(self, step: int) -> dict[str, float]:
         """The variance of one episode's policy gradient, summed over the location network's parameters.
@@ -366,7 +305,7 @@ class GlimpseTask(Task):
         parameters = {name: value.detach() for name, value in location.named_parameters()}
         if not parameters:
             return {}
-        images = min(_DIAGNOSTIC_IMAGES, len(self.env.image_set))
+        images = min(_DIAGNOSTIC_IMAGES, len(self.env.scenes))
         rollouts = self.env.rollouts_per_image
         env = self._env("train", images * rollouts, rollouts)
         env.reset(seed=self._row_seed)
@@ -383,7 +322,7 @@ class GlimpseTask(Task):
             return (functional_call(location, parameters, (features,)).log_prob(sample) * weight).sum()
 
         def variance(weight: Tensor) -> float:
-            weight = torch.where(rollout.mask, weight, 0)
+            weight = torch.where(rollout.moved, weight, 0)
             per_episode = vmap(grad(score), in_dims=(None, 1, 1, 1))
             gradients = per_episode(parameters, rollout.features, rollout.sample, weight)
             return float(sum(gradient.var(0).sum() for gradient in gradients.values()))
@@ -398,20 +337,21 @@ class GlimpseTask(Task):
     def pictures(self, split: Split) -> dict[str, np.ndarray | Animation]:  # type: ignore[override]
         """Gazes over some images, still and moving, and where the looks at all images of the split fell."""
         every = self._evaluation_env(split)
-        env = self._env(split, min(_PICTURED, len(every.image_set)), render_mode="rgb_array")
+        env = self._env(split, min(_PICTURED, len(every.scenes)), render_mode="rgb_array")
         env.reset(seed=self._row_seed)
-        index = torch.linspace(0, len(env.image_set) - 1, env.num_envs, device=self.device).long()
+        index = torch.linspace(0, len(env.scenes) - 1, env.num_envs, device=self.device).long()
         rollout = play(self.agent, env, index, self._row_seed)
         env.reset(options={"index": index})
         frames = [env.render()]
-        for sample in rollout.sample:
-            env.step({"location": sample.clamp(-1, 1), "answer": rollout.logits[-1].argmax(-1)})
+        for action in rollout.actions:
+            env.step(action)
             frames.append(env.render())
         sheets = [grid(rows, columns=8) for rows in frames if rows is not None]
-        looks = [
-            play(self.agent, every, index, self._row_seed).location[:, counted]
-            for index, counted in _batches(len(every.image_set), every.num_envs, self.device)
-        ]
+        looks = []
+        for index, counted in _batches(len(every.scenes), every.num_envs, self.device):
+            location = play(self.agent, every, index, self._row_seed).location[:, counted]
+            rest = every.num_glimpses - len(location)
+            looks.append(torch.cat([location, location[-1:].expand(rest, -1, -1)]))
         return {
             "glimpses.png": sheets[-1],
             "glimpses.gif": Animation(tuple(sheets)),
@@ -427,34 +367,32 @@ class GlimpseTask(Task):
 
     def get_extra_state(self) -> dict[str, Any]:
         """What a trained model must know that no tensor holds."""
-        return {"classes": list(self.env.classes), "patch_shape": list(self._patch_shape)}
+        return {"classes": list(self.env.classes), "num_answers": self.env.num_answers, "interface": self.env.interface}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Refuses the state of other classes or patches."""
+        """Refuses the state of another world."""
         if state != self.get_extra_state():
-            raise KeyError(f"classes or patches differ: {state}")
+            raise KeyError(f"what is seen and asked differs: {state}")
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> GlimpseModel:
         known = state["_extra_state"]
-        agent = arguments["agent"](patch_shape=tuple(known["patch_shape"]), num_classes=len(known["classes"]))
+        agent = arguments["agent"](**known["interface"])
         prefix = "agent."
         agent.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
         return GlimpseModel(
             env=arguments["env"],
             agent=agent.to(arguments["device"]),
-            classes=tuple(known["classes"]),
-            channels=known["patch_shape"][1],
+            world=known,
             seed=_row_seed(arguments["seed"]),
             device=arguments["device"],
         )
 
-    def _noise(self, step: int, env: GlimpseVectorEnv | None = None) -> Tensor:
-        """Of the policy at a training step: (T, B, 2), standard normal."""
+    def _noise(self, step: int, env: GlimpseVectorEnv | None = None) -> Noise:
+        """Of the choices at a training step."""
         env = env or self.env
         rows = torch.arange(env.num_envs, device=self.device) + self._row_seed
-        random = RowRandom(rows, torch.full_like(rows, step))
-        return random.normal("policy", env.num_glimpses, 2).transpose(0, 1)
+        return draw_noise(RowRandom(rows, torch.full_like(rows, step)), env)
 
     def _batch(self, step: int) -> Tensor:
         """Which images training step ``step`` shows: a slice of the epoch's permutation."""
@@ -462,13 +400,14 @@ class GlimpseTask(Task):
         if self._epoch != epoch:
             key = torch.tensor([self._row_seed, epoch], device=self.device)
             random = RowRandom(key[:1], key[1:])
-            self._order = random.bits("order", len(self.env.image_set))[0].argsort()
+            self._order = random.bits("order", len(self.env.scenes))[0].argsort()
             self._epoch = epoch
         return self._order[position * self.examples_per_step :][: self.examples_per_step]
 
     def _evaluation_env(self, split: Split) -> GlimpseVectorEnv:
         if split not in self._evaluation_envs:
-            env = self._env(split, num_envs=_EVALUATION_ROWS)
+            scenes = len(self._env(split, num_envs=1).scenes)
+            env = self._env(split, num_envs=min(_EVALUATION_ROWS, scenes))
             env.reset(seed=self._row_seed)
             self._evaluation_envs[split] = env
         return self._evaluation_envs[split]
@@ -484,6 +423,40 @@ def _batches(images: int, rows: int, device: torch.device) -> Iterator[tuple[Ten
     for start in range(0, images, rows):
         index = torch.arange(start, start + rows, device=device)
         yield index.clamp(max=images - 1), index < images
+
+
+def _asked_last(rollout: Rollout) -> Tensor:
+    """At which of the A answers each row's last was due: (1, B)."""
+    assert rollout.label is not None
+    number = torch.arange(len(rollout.label), device=rollout.label.device)[:, None]
+    return torch.where(rollout.label != UNASKED, number, 0).amax(0, keepdim=True)
+
+
+def _probabilities(rollout: Rollout, several: bool) -> Tensor:
+    """Of every class, at each of the A answers if there are several to one image, else at the last: (A or 1, B, K)."""
+    assert rollout.logits is not None
+    if several:
+        return rollout.logits.softmax(-1)
+    at = _asked_last(rollout)[..., None].expand(-1, -1, rollout.logits.shape[-1])
+    return rollout.logits.gather(0, at).softmax(-1)
+
+
+def _right_answers(rollout: Rollout, several: bool) -> Tensor:
+    """What :func:`_probabilities` should say: (A or 1, B)."""
+    assert rollout.label is not None
+    return rollout.label if several else rollout.label.gather(0, _asked_last(rollout))
+
+
+def _up_to_end(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        if name == END:
+            return
+        yield name
+
+
+def _glimpses(rollout: Rollout) -> Tensor:
+    """How many looks every row took: (B,)."""
+    return 1 + rollout.moved.float().sum(0)
 
 
 def _explained_variance(value: Tensor, returns: Tensor) -> Tensor:

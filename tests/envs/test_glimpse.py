@@ -754,8 +754,8 @@ def test_no_gradient_flows_through_the_environment() -> None:
 
 def test_environments_of_one_source_share_its_images() -> None:
     first, second = vector_env(images=GLYPHS), vector_env(images=Source(**vars(GLYPHS)))
-    assert first.image_set is second.image_set
-    assert vector_env(images=GLYPHS, split="test").image_set is not first.image_set
+    assert first.scenes is second.scenes
+    assert vector_env(images=GLYPHS, split="test").scenes is not first.scenes
 
 
 # Pictures.
@@ -854,7 +854,7 @@ def test_wrong_options_are_refused(options: Values, message: str) -> None:
         ({"answer": np.zeros(4, complex)}, r"action\['answer'\] must be \(4,\) integers, got \(4,\) complex128"),
         ({"answer": np.array([0, 1, 2, 3])}, r"action\['answer'\] must lie in 0 \.\. 2"),
         ({"answer": np.array([0, 1, 2, -1])}, r"action\['answer'\] must lie in 0 \.\. 2"),
-        ({"stop": np.zeros(4, bool)}, r"An action is a dict of location and answer, got \['answer', .*'stop'\]"),
+        ({"stop": np.zeros(4, bool)}, r"An action is a dict of answer and location, got \['answer', .*'stop'\]"),
     ],
 )
 def test_wrong_actions_are_refused(change: Values, message: str) -> None:
@@ -870,7 +870,7 @@ def test_an_action_without_one_of_its_parts_is_refused(missing: str) -> None:
     env.reset(seed=0)
     action = actions(4)
     del action[missing]
-    with pytest.raises(InputError, match="An action is a dict of location and answer"):
+    with pytest.raises(InputError, match="An action is a dict of answer and location"):
         env.step(action)
 
 
@@ -878,7 +878,7 @@ def test_an_action_without_one_of_its_parts_is_refused(missing: str) -> None:
 def test_an_action_that_is_no_dict_is_refused(make: Callable[[], Any]) -> None:
     env = make()
     env.reset(seed=0)
-    with pytest.raises(InputError, match="An action is a dict of location and answer, got int"):
+    with pytest.raises(InputError, match="An action is a dict of answer and location, got int"):
         env.step(3)
 
 
@@ -986,6 +986,7 @@ def test_a_reward_sees_the_transition_as_documented() -> None:
         return torch.zeros(4)
 
     env = vector_env(reward=MyReward(record), num_glimpses=2)
+    seen.clear()  # it was tried once when the environment was built
     before, info = env.reset(seed=0)
     after, *_ = env.step(actions(4, 0))
     env.step(actions(4, 1))

@@ -55,6 +55,16 @@ def test_only_the_latest_look_half_lights_its_wider_windows():
     np.testing.assert_array_equal(colours, expected)
 
 
+def test_of_a_moving_scene_only_the_latest_look_is_lit():
+    looks = locations((0, -1), (0, 0))
+    moving = render_glimpses(torch.full((3, 16, 16), 0.5), looks, GlimpseSensor(2, 3), "a", moving=True)
+    colours = sample(moving, 16)[..., 0].astype(int)
+    assert colours[0, 8] == colours[15, 0] < colours[7, 7]  # what look 1 read is as dim as the rest
+    still = render_glimpses(torch.full((3, 16, 16), 0.5), looks, GlimpseSensor(2, 3), "a")
+    dots = [(frame == rendering._NOW).all(-1).sum() for frame in (moving, still)]
+    assert dots[0] < dots[1]  # there is no dot in amber at the latest look
+
+
 def test_black_is_lit_too():
     colours = sample(render_glimpses(torch.zeros(1, 8, 8), locations((-1, -1)), GlimpseSensor(2), "a"), 8)
     assert (colours[0, 0] > colours[7, 7]).all()
@@ -78,7 +88,8 @@ def test_light_falls_where_the_sensor_reads(size, patch, scales, factor, looks):
         """The pixels that values depend on."""
         return (torch.autograd.grad(values.sum(), image, retain_graph=True)[0][0, 0] > 0).numpy()
 
-    light = rendering._light(rendering._windows(sensor, path, *size), *size)
+    windows = sensor.windows(*size, path).numpy().clip(0, [*size[::-1], *size[::-1]])
+    light = rendering._light(windows, False, *size)
     np.testing.assert_array_equal(light == light.max(), read(patches[:, 0]))
     np.testing.assert_array_equal(light > np.float32(rendering._UNSEEN), read(patches[:, 0]) | read(patches[-1]))
 

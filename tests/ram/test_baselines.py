@@ -11,8 +11,8 @@ from ram.reinforce import Rollout
 def _rollout(features: torch.Tensor, rollouts: int = 1) -> Rollout:
     empty = torch.zeros(*features.shape[:2])
     group = torch.arange(features.shape[1]) // rollouts
-    none = torch.zeros(())
-    return Rollout(features, empty, none, empty.bool(), empty, features, empty.long(), group, features, features)
+    none, mask = torch.zeros(()), empty.bool()
+    return Rollout(features, empty, none, mask, empty, {}, None, None, group, features, features, mask, [])
 
 
 def test_none_is_zero_and_learns_nothing() -> None:

@@ -92,7 +92,7 @@ def test_a_users_own_reward_is_found_in_the_current_folder(monkeypatch: pytest.M
     run = _train(monkeypatch, "reward._target_=seven_rewards.Seven", "trainer.log_every=1")
     events = EventAccumulator(str(run))
     events.Reload()
-    assert {event.value for event in events.Scalars("train/reward")} == {7.0}
+    assert {event.value for event in events.Scalars("train/return")} == {7.0}
 
 
 def test_evaluate_prints_the_figures_of_the_run(

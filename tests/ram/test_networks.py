@@ -24,12 +24,20 @@ def test_glimpse_network_is_the_papers_formula() -> None:
     torch.testing.assert_close(network(patches, location), expected)
 
 
+def test_contrast_brings_out_the_wider_scales() -> None:
+    plain, network = GlimpseNetwork((3, 1, 2, 2)), GlimpseNetwork((3, 1, 2, 2), contrast=4)
+    network.load_state_dict(plain.state_dict())
+    patches, location = torch.randn(5, 3, 1, 2, 2), torch.randn(5, 2)
+    brought_out = torch.stack([patches[:, 0], 4 * patches[:, 1], 16 * patches[:, 2]], dim=1)
+    torch.testing.assert_close(network(patches, location), plain(brought_out, location))
+
+
 def test_relu_core_is_the_papers_formula() -> None:
     core = CoreNetwork(3, "rnn", 4)
     glimpse, hidden = torch.randn(2, 3), torch.randn(2, 4)
-    into = glimpse @ core.cell.glimpse.weight.T + core.cell.glimpse.bias
-    expected = (into + hidden @ core.cell.hidden.weight.T).clamp(min=0)
-    torch.testing.assert_close(core(glimpse, hidden)[0], expected)
+    into = glimpse @ core.layers[0].glimpse.weight.T + core.layers[0].glimpse.bias
+    expected = (into + hidden @ core.layers[0].hidden.weight.T).clamp(min=0)
+    torch.testing.assert_close(core(glimpse, (hidden,))[0], expected)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
@@ -37,7 +45,7 @@ def test_no_state_stands_for_zeros(cell: str) -> None:
     core = CoreNetwork(3, cell, 4)
     glimpse, zeros = torch.randn(2, 3), torch.zeros(2, 4)
     state = (zeros, zeros) if cell == "lstm" else zeros
-    torch.testing.assert_close(core(glimpse, None)[0], core(glimpse, state)[0])
+    torch.testing.assert_close(core(glimpse, None)[0], core(glimpse, (state,))[0])
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
@@ -46,18 +54,17 @@ def test_no_state_stands_for_zeros(cell: str) -> None:
 def test_sizes_are_independent(cell: str, batch: int, scales: int, channels: int, classes: int) -> None:
     agent = RecurrentAttention(
         (scales, channels, 3, 5),
-        classes,
+        num_classes=classes,
         glimpse=partial(GlimpseNetwork, patch_features=7, location_features=3, output_size=11),
         core=partial(CoreNetwork, cell=cell, size=13),
         policy=partial(LocationNetwork, hidden_size=2),
         action=partial(ActionNetwork, hidden_size=9),
     )
     observation = {"patches": torch.rand(batch, scales, channels, 3, 5), "location": torch.zeros(batch, 2)}
-    features, state = agent.step(observation)
-    features, _ = agent.step(observation, state)
+    features, answering, _ = agent.step(observation, agent.step(observation).state)
     assert features.shape == (batch, 13)
     assert agent.location(features).sample(torch.zeros(batch, 2)).shape == (batch, 2)
-    assert agent.action(features).shape == (batch, classes)
+    assert agent.action(answering).logits.shape == (batch, classes)
 
 
 def test_gaussian_density_and_entropy_are_those_of_torch() -> None:
@@ -141,6 +148,7 @@ def test_the_random_policy_has_nothing_to_learn() -> None:
         (lambda: LocationNetwork(4, hidden_size=-1), "policy.hidden_size"),
         (lambda: ActionNetwork(4, 2, hidden_size=-1), "action.hidden_size"),
         (lambda: GlimpseNetwork((1, 1, 2, 2), patch_features=-3), "glimpse.patch_features"),
+        (lambda: GlimpseNetwork((1, 1, 2, 2), contrast=0), "glimpse.contrast"),
     ],
 )
 def test_wrong_options_are_refused_by_name(build: object, name: str) -> None:

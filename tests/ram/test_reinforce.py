@@ -66,11 +66,14 @@ def _rollout(parameters: Tensor, trajectories: list[tuple[int, int]]) -> Rollout
         entropy=log_prob.new_zeros(()),
         mask=torch.ones(STEPS, len(first), dtype=torch.bool),
         reward=reward,
-        logits=empty,
-        label=torch.full((STEPS, len(first)), -100),
+        components={},
+        logits=None,
+        label=None,
         group=torch.zeros(len(first), dtype=torch.long),  # one image
         location=empty,
         sample=empty,
+        moved=torch.ones(STEPS, len(first), dtype=torch.bool),
+        actions=[],
     )
 
 

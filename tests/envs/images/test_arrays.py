@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from envs import glimpse
 from envs.errors import InputError
+from envs.images import load_split
 from envs.images.arrays import Source
 from envs.images.augmentation import RandomAffine
 
@@ -197,8 +197,8 @@ def test_environments_tell_sources_apart():
     augmentation = RandomAffine(shift=1)
     one, other = (Source(images=images, labels=LABELS, augmentation=augmentation) for images in (IMAGES, IMAGES + 1))
     device = torch.device("cpu")
-    held = glimpse._load(one, "train", device)
-    assert glimpse._load(one, "train", device) is held
-    assert glimpse._load(other, "train", device) is not held
+    held = load_split(one, "train", device)
+    assert load_split(one, "train", device) is held
+    assert load_split(other, "train", device) is not held
     assert held.augmentation is augmentation and one.load("test").augmentation is None
     assert len(repr(one)) < 100

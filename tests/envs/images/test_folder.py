@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from envs import glimpse
 from envs.errors import InputError
+from envs.images import load_split
 from envs.images.augmentation import RandomAffine
 from envs.images.folder import Source, choose
 
@@ -311,6 +311,6 @@ def test_environments_share_what_is_loaded(tmp_path):
     fill(tmp_path)
     first, second = (Source(str(tmp_path), size=[4, 4]) for _ in range(2))
     device = torch.device("cpu")
-    assert glimpse._load(first, "train", device) is not glimpse._load(second, "test", device)
-    held = glimpse._load(first, "train", device)
-    assert glimpse._load(second, "train", device) is held
+    assert load_split(first, "train", device) is not load_split(second, "test", device)
+    held = load_split(first, "train", device)
+    assert load_split(second, "train", device) is held

@@ -29,7 +29,8 @@ def image_set(images: Tensor | None = None, labels: list[int] | None = None) -> 
 
 def test_bytes_are_scaled_to_zero_to_one() -> None:
     images = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1)
-    drawn = image_set(images).draw(torch.tensor([2, 0, 1, 1]), rows(4))
+    scene = image_set(images).draw(torch.tensor([2, 0, 1, 1]), rows(4))
+    drawn = scene.images
     assert drawn.dtype == torch.float32
     assert drawn.shape == (4, 1, 1, 1)
     torch.testing.assert_close(drawn.flatten(), torch.tensor([1, 0, 0.2, 0.2]))
@@ -37,13 +38,13 @@ def test_bytes_are_scaled_to_zero_to_one() -> None:
 
 def test_floats_are_drawn_as_they_are() -> None:
     images = torch.rand(3, 2, 4, 5)
-    assert torch.equal(image_set(images).draw(torch.tensor([1, 0]), rows(2)), images[[1, 0]])
+    assert torch.equal(image_set(images).draw(torch.tensor([1, 0]), rows(2)).images, images[[1, 0]])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_writing_into_a_batch_leaves_the_set_alone(dtype: torch.dtype) -> None:
     images = torch.ones(3, 1, 2, 2).to(dtype)
-    image_set(images).draw(torch.arange(3), rows(3)).zero_()
+    image_set(images).draw(torch.arange(3), rows(3)).images.zero_()
     assert images.all()
 
 
@@ -58,7 +59,7 @@ def test_a_batch_is_augmented_from_its_own_rows() -> None:
 
     augmented = ImageSet(torch.ones(3, 1, 2, 2), torch.arange(3), ("a", "b", "c"), Darker())
     random = rows(2)
-    assert torch.equal(augmented.draw(torch.tensor([0, 2]), random), torch.full((2, 1, 2, 2), 0.5))
+    assert torch.equal(augmented.draw(torch.tensor([0, 2]), random).images, torch.full((2, 1, 2, 2), 0.5))
     assert seen == [random]
 
 

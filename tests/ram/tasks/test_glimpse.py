@@ -13,7 +13,8 @@ from envs.random import RowRandom
 from ram.agent import RecurrentAttention
 from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
 from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
-from ram.tasks.glimpse import GlimpseModel, GlimpseTask, Weights, collect, play
+from ram.collect import collect, play
+from ram.tasks.glimpse import GlimpseModel, GlimpseTask, Weights
 
 
 def _images(count: int = 40, size: int = 10, classes: int = 3) -> ImageSet:
@@ -53,7 +54,7 @@ def _only(**weights: float) -> Weights:
 
 def test_the_supervised_loss_gives_the_location_network_nothing() -> None:
     task = _task()
-    rollout = collect(task.agent, task.env, torch.randn(3, 8, 2), {"episode": 0})
+    rollout = collect(task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0})
     answer = torch.nn.functional.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
     assert _touched(task, answer) == {"agent.glimpse", "agent.core", "agent.action"}
 
@@ -84,7 +85,7 @@ def test_the_baseline_loss_trains_the_baseline_alone() -> None:
 @pytest.mark.parametrize("num_glimpses", [1, 2, 5])
 def test_neither_the_first_nor_the_never_used_location_is_scored(num_glimpses: int) -> None:
     task = _task(num_glimpses=num_glimpses)
-    rollout = collect(task.agent, task.env, torch.randn(num_glimpses, 8, 2), {"episode": 0})
+    rollout = collect(task.agent, task.env, {"location": torch.randn(num_glimpses, 8, 2)}, {"episode": 0})
     # num_glimpses looks: the first is given, so there are num_glimpses - 1 choices, each scored where it was made.
     assert rollout.mask.sum(0).tolist() == [num_glimpses - 1] * 8
     assert not rollout.mask[-1].any()
@@ -100,7 +101,7 @@ def test_the_last_sample_changes_nothing() -> None:
     noise = torch.randn(3, 8, 2)
     other = noise.clone()
     other[-1] += 1
-    rollouts = [collect(task.agent, task.env, each, {"episode": 0}) for each in (noise, other)]
+    rollouts = [collect(task.agent, task.env, {"location": each}, {"episode": 0}) for each in (noise, other)]
     assert torch.equal(rollouts[0].location, rollouts[1].location)
     assert torch.equal(rollouts[0].logits, rollouts[1].logits)
     assert torch.equal(rollouts[0].reward, rollouts[1].reward)
@@ -109,7 +110,7 @@ def test_the_last_sample_changes_nothing() -> None:
 def test_the_rollout_scores_the_raw_sample_and_the_world_sees_it_clamped() -> None:
     task = _task()
     noise = torch.full((3, 8, 2), 20.0)
-    rollout = collect(task.agent, task.env, noise, {"episode": 0})
+    rollout = collect(task.agent, task.env, {"location": noise}, {"episode": 0})
     assert rollout.sample[:-1].min() > 1
     assert torch.equal(rollout.location[1:], torch.ones(2, 8, 2))
     expected = task.agent.location(rollout.features).log_prob(rollout.sample)
@@ -118,7 +119,9 @@ def test_the_rollout_scores_the_raw_sample_and_the_world_sees_it_clamped() -> No
 
 def test_a_label_is_due_at_the_end_alone() -> None:
     task = _task()
-    rollout = collect(task.agent, task.env, torch.randn(3, 8, 2), {"episode": 0, "index": torch.arange(8)})
+    rollout = collect(
+        task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0, "index": torch.arange(8)}
+    )
     assert rollout.logits.shape == (1, 8, 3)
     assert torch.equal(rollout.label[-1], _images().labels[:8])
     right = rollout.logits[-1].argmax(-1) == rollout.label[-1]
@@ -142,7 +145,7 @@ def test_a_step_is_a_function_of_seed_and_step() -> None:
 
 def test_differently_seeded_runs_share_no_row() -> None:
     first, second = _task(seed=0), _task(seed=1)
-    noise = torch.cat([first._noise(0), second._noise(0)], dim=1).transpose(0, 1).flatten(1)
+    noise = torch.cat([task._noise(0)["location"] for task in (first, second)], dim=1).transpose(0, 1).flatten(1)
     assert len(noise.unique(dim=0)) == 16
 
 
@@ -211,7 +214,10 @@ def test_evaluation_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
         task._evaluation_envs.clear()
         errors.append(task.evaluate("test"))
-    assert errors[0].keys() == {"error", "error_sampled", "error_mc", "error_random"}
+    assert errors[0].keys() == {
+        *("error", "error_sampled", "error_mc", "error_random"),
+        *("return", "return_sampled", "return_random"),
+    }
     for other in errors[1:]:
         assert other == pytest.approx(errors[0], abs=1e-9)
 
@@ -265,7 +271,7 @@ def test_predict_plays_each_image_on_its_own() -> None:
     env = task._env("test", 40)
     options = {"index": torch.arange(40), "location": prediction.location[:, 0]}
     env.reset(seed=0)
-    rollout = collect(task.agent, env, torch.zeros(3, 40, 2), options, greedy=True)
+    rollout = collect(task.agent, env, {"location": torch.zeros(3, 40, 2)}, options, greedy=True)
     torch.testing.assert_close(rollout.logits[-1].softmax(-1), prediction.probability)
     assert prediction.label == tuple(images.classes[best] for best in rollout.logits[-1].argmax(-1).tolist())
     assert prediction.location.shape == (40, 3, 2)

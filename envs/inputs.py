@@ -1,0 +1,58 @@
+"""Arrays and tensors that a user hands to an environment, read with an eye on shape, type and range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs.errors import InputError
+
+
+def read(name: str, value: Any, device: torch.device) -> Tensor:
+    """A tensor as it is, anything else copied: a user may write into an array again."""
+    if isinstance(value, Tensor):
+        return value.detach().to(device)
+    try:
+        return torch.from_numpy(np.array(value)).to(device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be an array of numbers: {error}") from error
+
+
+def read_integers(name: str, value: Any, count: int, high: int | None, device: torch.device) -> Tensor:
+    """``count`` whole numbers, in 0 .. high - 1 if ``high`` is given: (count,) int64."""
+    numbers = read(name, value, device)
+    kind = numbers.dtype
+    if numbers.shape != (count,) or kind.is_floating_point or kind.is_complex or kind == torch.bool:
+        raise InputError(f"{name} must be ({count},) integers, got {describe(numbers)}.")
+    if high is not None and not ((numbers >= 0) & (numbers < high)).all():
+        raise InputError(f"{name} must lie in 0 .. {high - 1}.")
+    return numbers.long()
+
+
+def read_floats(name: str, value: Any, shape: tuple[int, ...], device: torch.device, infinite: bool = False) -> Tensor:
+    """Floating point numbers, none of them NaN, nor infinite unless that is said to be right: ``shape``, float32."""
+    numbers = read(name, value, device)
+    if numbers.shape != shape or not numbers.is_floating_point():
+        raise InputError(f"{name} must be {shape} floating point numbers, got {describe(numbers)}.")
+    if infinite and numbers.isnan().any():
+        raise InputError(f"{name} must not be NaN.")
+    if not infinite and not numbers.isfinite().all():
+        raise InputError(f"{name} must be finite, got NaN or infinity.")
+    return numbers.float()
+
+
+def read_flags(name: str, value: Any, count: int, device: torch.device) -> Tensor:
+    """``count`` truth values, as bool or as 0 and 1: (count,) bool."""
+    flags = read(name, value, device)
+    truth = flags.dtype == torch.bool or not (flags.is_floating_point() or ((flags != 0) & (flags != 1)).any())
+    if flags.shape != (count,) or not truth:
+        raise InputError(f"{name} must be ({count},) bool, or 0 and 1, got {describe(flags)}.")
+    return flags.bool()
+
+
+def describe(values: Tensor) -> str:
+    """Shape and type, as a message tells them."""
+    return f"{tuple(values.shape)} {str(values.dtype).removeprefix('torch.')}"

@@ -1,0 +1,98 @@
+"""PPO of Stable-Baselines3, and RecurrentPPO of sb3-contrib, on ram/Glimpse-v0 (extra ``sb3``).
+
+    python examples/stable_baselines.py               # RecurrentPPO, on one batch of 64 environments
+    python examples/stable_baselines.py --memory none # PPO: every look is forgotten when the next comes
+    python examples/stable_baselines.py --single      # 16 environments by gymnasium.make instead: slower, the same
+
+Both act on a grid of places, for they know no dicts of actions: MultiDiscrete([9, 10]), a cell and a class.
+"""
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from sb3_contrib import RecurrentPPO
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+
+from envs import Flat, GlimpseSensor, GlimpseVectorEnv, Grid, TransformAction, VectorTransformAction
+from envs.images.glyphs import Source
+from envs.stable_baselines import GlimpseVecEnv
+
+OPTIONS: dict[str, Any] = {
+    # Plain digits, in a window as large as the image.
+    "images": Source(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0),
+    "sensor": GlimpseSensor(patch_size=16),
+    "num_glimpses": 2,
+    "first_location": "center",
+}
+GRID = Grid(rows=3, columns=3)
+
+
+def batched() -> VecEnv:
+    """One environment of 64 rows."""
+    env = GlimpseVectorEnv(**OPTIONS, num_envs=64, autoreset_mode="SameStep")
+    return VecMonitor(GlimpseVecEnv(VectorTransformAction(VectorTransformAction(env, GRID), Flat())))
+
+
+def single() -> VecEnv:
+    """16 environments of one row."""
+    return make_vec_env(
+        "envs:ram/Glimpse-v0",
+        n_envs=16,
+        env_kwargs=OPTIONS,
+        wrapper_class=lambda env: TransformAction(TransformAction(env, GRID), Flat()),
+    )
+
+
+class Progress(BaseCallback):
+    """Prints the accuracy of the last 1,000 episodes."""
+
+    def _on_training_start(self) -> None:
+        self.start = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps % 4096 == 0:
+            accuracy = 100 * np.mean([episode["r"] for episode in self.model.ep_info_buffer])
+            seconds = time.perf_counter() - self.start
+            print(f"{self.num_timesteps:7d} steps  accuracy {accuracy:5.1f} %  {seconds:4.0f} s", flush=True)
+
+
+def main() -> None:
+    """Reads the options and trains."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memory", choices=["lstm", "none"], default="lstm")
+    parser.add_argument("--single", action="store_true")
+    parser.add_argument("--steps", type=int, default=40_960)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # the matrices are small
+    env = single() if options.single else batched()
+    settings: dict[str, Any] = {
+        "n_steps": 1024 // env.num_envs,
+        "batch_size": 128,
+        "n_epochs": 8,
+        "learning_rate": 1e-3,
+        "gamma": 1.0,
+        "ent_coef": 0.01,
+        "stats_window_size": 1000,
+        "seed": options.seed,
+        "device": "cpu",
+    }
+    if options.memory == "lstm":
+        network = {"lstm_hidden_size": 64}
+        model = RecurrentPPO("MultiInputLstmPolicy", env, policy_kwargs=network, **settings)
+    else:
+        model = PPO("MultiInputPolicy", env, **settings)
+    model.learn(options.steps, callback=Progress())
+
+
+if __name__ == "__main__":
+    main()

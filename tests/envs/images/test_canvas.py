@@ -1,0 +1,479 @@
+"""Scenes on a canvas: every place, piece and class as likely as it should be, and facts that tell what is shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
+from envs.images import ImageSet, Split
+from envs.images.canvas import SceneCanvas, Source
+from envs.images.glyphs import Source as Glyphs
+from envs.random import RowRandom
+from envs.scene import END, UNASKED, Scene
+from envs.sensor import GlimpseSensor
+
+DIGITS = tuple("0123456789")
+GLYPHS = Glyphs(size=12, num_train=40, num_validation=20, num_test=20)
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+def plain(values: list[float], rows: int = 2, columns: int = 2, classes: tuple[str, ...] = DIGITS) -> ImageSet:
+    """Image i is of class i and everywhere of value i."""
+    images = torch.tensor(values)[:, None, None, None].expand(-1, 1, rows, columns)
+    return ImageSet(images.contiguous(), torch.arange(len(values)), classes)
+
+
+def draw(source: Source, index: Tensor, split: Split = "train") -> Scene:
+    """Scenes of the given numbers, each left to chance of its own."""
+    rows = torch.arange(len(index))
+    return source.load(split).draw(index, RowRandom(rows, torch.zeros_like(rows)))
+
+
+def draw_many(source: Source, count: int, split: Split = "train") -> Scene:
+    return draw(source, torch.arange(count), split)
+
+
+def pixels(source: Source, boxes: Tensor) -> Tensor:
+    """Boxes in pixels: left, top, right, bottom, int64; whole numbers, but for those of absent objects."""
+    size = source.size if isinstance(source.size, tuple) else (source.size, source.size)
+    exact = (boxes + 1) / 2 * torch.tensor([size[1] - 1, size[0] - 1] * 2)
+    there = (boxes != 0).any(-1)
+    torch.testing.assert_close(exact[there], exact[there].round(), atol=1e-4, rtol=0)
+    return exact.round().long()
+
+
+def assert_equally_often(found: list[Any], expected: set[Any]) -> None:
+    """Nothing but what is expected, each as often within five standard deviations."""
+    counts, mean = Counter(found), len(found) / len(expected)
+    assert set(counts) == expected
+    assert all(abs(count - mean) < 5 * mean**0.5 for count in counts.values())
+
+
+# One object.
+
+
+def test_an_object_lies_at_every_place_equally_often_and_its_box_says_where() -> None:
+    source = Source(plain([1.0]), size=(5, 6))
+    scene = draw_many(source, 8000)
+    boxes = pixels(source, scene.facts["boxes"])[:, 0].tolist()
+    assert_equally_often([(left, top) for left, top, _, _ in boxes], set(product(range(5), range(4))))
+    for image, (left, top, right, bottom) in list(zip(scene.images, boxes, strict=True))[:100]:
+        assert (right, bottom) == (left + 1, top + 1)
+        expected = torch.zeros(1, 5, 6)
+        expected[:, top : top + 2, left : left + 2] = 1
+        assert image.equal(expected)
+
+
+def test_an_object_as_large_as_the_canvas_reaches_from_border_to_border() -> None:
+    scene = draw_many(Source(plain([0.5], 3, 4), size=(3, 4)), 2)
+    assert scene.images.equal(torch.full((2, 1, 3, 4), 0.5))
+    assert scene.facts["target"].equal(torch.tensor([[-1.0, -1, 1, 1]] * 2))
+
+
+def test_a_scene_shows_the_image_of_its_number() -> None:
+    images = plain([0.1, 0.2, 0.3])
+    source = Source(images, size=4, num_train=7)
+    assert len(source.load("train")) == 7 and len(source.load("validation")) == 3
+    scene = draw_many(source, 7)
+    assert scene.facts["label"].tolist() == scene.facts["labels"][:, 0].tolist() == [0, 1, 2, 0, 1, 2, 0]
+    torch.testing.assert_close(scene.images.sum((1, 2, 3)) / 4, images.images[:, 0, 0, 0][scene.facts["label"]])
+    assert scene.facts["target"].equal(scene.facts["boxes"][:, 0]) and scene.facts["present"].all()
+
+
+# Clutter.
+
+
+def test_clutter_is_any_piece_of_another_image_at_any_place() -> None:
+    other = torch.arange(1.0, 10).view(1, 3, 3) / 16
+    base = ImageSet(torch.stack([torch.zeros(1, 3, 3), other]), torch.tensor([0, 1]), DIGITS)
+    source = Source(base, size=(4, 5), num_clutter=1, clutter_size=2)
+    expected = set()
+    for row, column, top, left in product(range(2), range(2), range(3), range(4)):
+        canvas = torch.zeros(4, 5)
+        canvas[top : top + 2, left : left + 2] = other[0, row : row + 2, column : column + 2]
+        expected.add(tuple(canvas.flatten().tolist()))
+    assert len(expected) == 48
+    scene = draw(source, torch.zeros(9600, dtype=torch.int64))
+    assert_equally_often([tuple(image) for image in scene.images.flatten(1).tolist()], expected)
+
+
+def powers_of_three(source: Source, scene: Scene, image: int) -> tuple[int, ...]:
+    """How many pixels of a canvas come from each object of value 3^i / 256, but for those of the objects."""
+    total = round(float(scene.images[image].sum()) * 256)
+    shown = scene.facts["labels"][image][scene.facts["present"][image]].tolist()
+    total -= sum(4 * 3**number for number in shown)
+    return tuple(total // 3**number % 3 for number in range(4))
+
+
+POWERS = plain([3**number / 256 for number in range(4)])
+
+
+def test_clutter_has_its_number_of_pieces_and_none_of_the_image_shown() -> None:
+    source = Source(POWERS, size=8, num_clutter=2, clutter_size=1)
+    scene = draw(source, torch.full((900,), 2))
+    found = [powers_of_three(source, scene, image) for image in range(900)]
+    one_each = [(1, 1, 0, 0), (1, 0, 0, 1), (0, 1, 0, 1)]
+    twice = [(2, 0, 0, 0), (0, 2, 0, 0), (0, 0, 0, 2)]
+    counts = Counter(found)
+    assert set(counts) == {*one_each, *twice}
+    assert all(abs(counts[each] - 200) < 5 * 200**0.5 for each in one_each)
+    assert all(abs(counts[each] - 100) < 5 * 100**0.5 for each in twice)
+
+
+def test_clutter_avoids_every_image_shown() -> None:
+    source = Source(POWERS, size=8, num_objects=2, num_clutter=2, clutter_size=1, ask="read")
+    scene = draw_many(source, 400)
+    seen = set()
+    for image, labels in enumerate(scene.facts["labels"].tolist()):
+        pieces = powers_of_three(source, scene, image)
+        assert sum(pieces) == 2 and all(pieces[number] == 0 for number in labels)
+        seen |= {(tuple(sorted(labels)), pieces)}
+    assert ((0, 1), (0, 0, 1, 1)) in seen and ((1, 3), (2, 0, 0, 0)) in seen
+
+
+@dataclass(frozen=True)
+class Parted:
+    """Splits that can be told apart by value, and how often each was loaded."""
+
+    loaded: list[str] = field(default_factory=list, hash=False)
+
+    def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
+        self.loaded.append(split)
+        return plain([0.25, 0.25] if split == "train" else [0.5])
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_clutter_on_every_split_comes_from_the_training_images(split: Split) -> None:
+    objects = Parted()
+    source = Source(objects, size=20, num_clutter=1, clutter_size=2)
+    assert draw_many(source, 5, split).images.max() <= 0.75
+    assert {round(4 * total, 4) for total in draw_many(source, 20, split).images.sum((1, 2, 3)).tolist()} == {12.0}
+    held = source.load(split)  # what is held is not loaded again
+    objects.loaded.clear()
+    assert isinstance(source.load(split), SceneCanvas) and objects.loaded == []
+    assert len(held) == 1
+
+
+def test_clutter_and_object_are_added_and_clipped() -> None:
+    source = Source(plain([0.7, 0.2]), size=2, num_clutter=2, clutter_size=1)
+    scene = draw(source, torch.zeros(200, dtype=torch.int64))
+    sums = {tuple(round(value, 4) for value in sorted(image)) for image in scene.images.flatten(1).tolist()}
+    assert sums == {(0.7, 0.7, 0.9, 0.9), (0.7, 0.7, 0.7, 1.0)}
+
+
+def test_bytes_become_shares_of_one() -> None:
+    base = ImageSet(torch.full((2, 1, 2, 2), 51, dtype=torch.uint8), torch.tensor([0, 1]), DIGITS)
+    scene = draw_many(Source(base, size=2, num_clutter=1, clutter_size=2), 2)
+    torch.testing.assert_close(scene.images, torch.full((2, 1, 2, 2), 0.4))
+
+
+def test_colours_keep_apart() -> None:
+    images = torch.zeros(2, 3, 2, 2)
+    images[0, 0], images[1, 2] = 0.5, 0.25
+    base = ImageSet(images, torch.tensor([0, 1]), ("red", "blue"))
+    scene = draw(Source(base, size=(4, 5), num_clutter=1, clutter_size=1), torch.zeros(50, dtype=torch.int64))
+    assert scene.images.shape == (50, 3, 4, 5)
+    torch.testing.assert_close(scene.images.sum((2, 3)), torch.tensor([[2.0, 0, 0.25]]).expand(50, 3))
+
+
+# Several objects.
+
+
+def test_objects_stand_side_by_side_in_every_way_equally_often() -> None:
+    source = Source(plain([1.0, 1.0]), size=(3, 7), num_objects=3, ask="read")
+    boxes = pixels(source, draw_many(source, 4000).facts["boxes"])
+    assert_equally_often(list(map(tuple, boxes[..., 0].tolist())), {(0, 2, 4), (0, 2, 5), (0, 3, 5), (1, 3, 5)})
+    assert_equally_often(list(map(tuple, boxes[..., 1].tolist())), set(product(range(2), repeat=3)))
+
+
+def test_every_number_of_objects_is_as_likely_and_so_are_the_places_of_each() -> None:
+    source = Source(plain([1.0, 1.0]), size=(2, 5), num_objects=(1, 2), ask="count")
+    scene = draw_many(source, 8000)
+    left = pixels(source, scene.facts["boxes"])[..., 0]
+    assert scene.facts["label"].equal(scene.facts["present"].sum(1) - 1)
+    alone = scene.facts["label"] == 0
+    assert abs(int(alone.sum()) - 4000) < 5 * 2000**0.5
+    assert_equally_often(left[alone, 0].tolist(), {0, 1, 2, 3})
+    assert_equally_often(list(map(tuple, left[~alone].tolist())), {(0, 2), (0, 3), (1, 3)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 4),
+    columns=st.integers(1, 4),
+    room=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    numbers=st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: tuple(sorted(pair))),
+    ask=st.sampled_from(["read", "sum", "find"]),
+    seed=st.integers(0, 2**31),
+)
+def test_facts_tell_what_the_image_shows(
+    rows: int, columns: int, room: tuple[int, int], numbers: tuple[int, int], ask: Any, seed: int
+) -> None:
+    values = [0.1, 0.2, 0.3, 0.4, 0.5]
+    size = max(rows + room[0], 2), max(numbers[1] * columns + room[1], 2)
+    source = Source(plain(values, rows, columns, DIGITS[:5]), size=size, num_objects=numbers, ask=ask)
+    index = torch.arange(8) % 5
+    scene = source.load("test").draw(index, RowRandom(index + seed, index))
+    facts = {name: value.tolist() for name, value in scene.facts.items()}
+    boxes = pixels(source, scene.facts["boxes"]).tolist()
+    for image in range(8):
+        count = sum(facts["present"][image])
+        assert numbers[0] <= count <= numbers[1]
+        assert facts["present"][image] == [True] * count + [False] * (numbers[1] - count)
+        labels, here = facts["labels"][image][:count], boxes[image][:count]
+        expected = torch.zeros(1, *size)
+        for label, (left, top, right, bottom) in zip(labels, here, strict=True):
+            assert (right - left, bottom - top) == (columns - 1, rows - 1)
+            expected[:, top : bottom + 1, left : right + 1] = values[label]
+        assert scene.images[image].equal(expected)
+        assert all(first[2] < second[0] for first, second in pairwise(here))
+        assert index[image] in labels
+        assert facts["labels"][image][count:] == [UNASKED] * (numbers[1] - count)
+        assert facts["boxes"][image][count:] == [[0.0] * 4] * (numbers[1] - count)
+        if ask == "sum":
+            assert facts["label"][image] == sum(labels)
+        elif ask == "find":
+            assert len(set(labels)) == count and "label" not in facts
+            assert facts["target"][image] == facts["boxes"][image][labels.index(facts["goal"][image])]
+        elif numbers[0] == numbers[1]:
+            assert facts["label"][image] == labels
+        else:
+            assert facts["label"][image] == [*labels, 5] + [UNASKED] * (numbers[1] - count)
+
+
+def test_the_first_image_stands_anywhere_among_the_others() -> None:
+    source = Source(plain([0.1, 0.2, 0.3, 0.4]), size=(2, 8), num_objects=3, ask="find")
+    scene = draw(source, torch.full((6000,), 3))
+    assert_equally_often((scene.facts["labels"] == 3).long().argmax(1).tolist(), {0, 1, 2})
+    others = [tuple(sorted(set(labels) - {3})) for labels in scene.facts["labels"].tolist()]
+    assert_equally_often(others, {(0, 1), (0, 2), (1, 2)})
+    goal = scene.facts["labels"] == scene.facts["goal"][:, None]
+    assert_equally_often(goal.long().argmax(1).tolist(), {0, 1, 2})
+
+
+def test_what_stands_beside_is_any_image_of_its_class_and_no_class_without_images() -> None:
+    images = torch.tensor([0.1, 0.2, 0.3, 0.4])[:, None, None, None].expand(-1, 1, 2, 2)
+    base = ImageSet(images, torch.tensor([3, 1, 3, 1]), DIGITS)
+    source = Source(base, size=(2, 4), num_objects=2, ask="find")
+    scene = draw(source, torch.zeros(1000, dtype=torch.int64))
+    shown = [frozenset((10 * image[0, 0, ::2]).round().int().tolist()) for image in scene.images]
+    assert_equally_often(shown, {frozenset({1, 2}), frozenset({1, 4})})
+    with pytest.raises(InputError, match=r"2 classes: set images\.num_objects to at most 2, not 3"):
+        Source(base, size=6, num_objects=3, ask="find").load("train")
+
+
+def test_objects_are_augmented_each_by_itself() -> None:
+    def darker(images: Tensor, random: RowRandom) -> Tensor:
+        return images * random.uniform("darker", 1, 1, 1)
+
+    base = ImageSet(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]), DIGITS, darker)
+    scene = draw_many(Source(base, size=(2, 3), num_objects=2, ask="read"), 50)
+    shades = [shade for image in scene.images for shade in image[image > 0].tolist()]
+    assert len(shades) == len(set(shades)) == 100
+
+
+# What is asked.
+
+
+@pytest.mark.parametrize(
+    ("options", "classes", "given"),
+    [
+        ({"ask": "label"}, ("0", "1", "2"), {"label", "target"}),
+        ({"ask": "read", "num_objects": 2}, ("0", "1", "2"), {"label"}),
+        ({"ask": "read", "num_objects": [1, 2]}, ("0", "1", "2", END), {"label"}),
+        ({"ask": "sum", "num_objects": 2}, ("0", "1", "2", "3", "4"), {"label"}),
+        ({"ask": "count", "num_objects": [1, 3]}, ("1", "2", "3"), {"label"}),
+        ({"ask": "find", "num_objects": 3}, ("0", "1", "2"), {"goal", "target"}),
+        ({"ask": "box"}, ("0", "1", "2"), {"target"}),
+    ],
+)
+def test_every_question_has_its_classes_and_facts(
+    options: dict[str, Any], classes: tuple[str, ...], given: set[str]
+) -> None:
+    source = Source(plain([0.1, 0.2, 0.3], classes=DIGITS[:3]), size=10, **options)
+    assert source.load("train").classes == classes
+    scene = draw_many(source, 30)
+    assert set(scene.facts) == {"boxes", "labels", "present"} | given
+    assert all(value.shape[0] == 30 for value in scene.facts.values())
+    if "label" in given:
+        asked = scene.facts["label"][scene.facts["label"] != UNASKED]
+        assert asked.min() >= 0 and asked.max() < len(classes)
+    dtypes = {"boxes": torch.float32, "target": torch.float32, "present": torch.bool}
+    assert {name: value.dtype for name, value in scene.facts.items()} == {
+        name: dtypes.get(name, torch.int64) for name in scene.facts
+    }
+
+
+def test_sums_are_of_what_the_classes_are_called() -> None:
+    source = Source(plain([0.1, 0.2], classes=("5", "7")), size=10, num_objects=2, ask="sum")
+    assert source.load("train").classes == tuple(map(str, range(15)))
+    scene = draw_many(source, 100)
+    assert set(scene.facts["label"].tolist()) == {10, 12, 14}
+
+
+# In the environments.
+
+
+def vector_env(source: Source, **options: Any) -> GlimpseVectorEnv:
+    """Three actions an episode, an answer with each, and patches that show the whole scene."""
+    usual = {"num_envs": 3, "num_glimpses": 3, "glimpses_per_answer": 1, "autoreset_mode": "Disabled"}
+    whole = {"sensor": GlimpseSensor((30, 40)), "first_location": "center", "output": "torch"}
+    return GlimpseVectorEnv(source, **usual | whole | options)
+
+
+SCENES = Source(GLYPHS, size=(30, 40), num_objects=(1, 2), num_clutter=3, ask="read")
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_scenes_to_be_judged_by_depend_on_seed_and_number_alone(split: Split) -> None:
+    env = vector_env(SCENES, split=split)
+    patches, info = env.reset(seed=5, options={"index": torch.tensor([4, 9, 2])})
+    again, more = env.reset(seed=5, options={"index": torch.tensor([2, 4, 4]), "episode": 8})
+    assert again["patches"].equal(patches["patches"][[2, 0, 0]])
+    assert more["label"].equal(info["label"][[2, 0, 0]])
+    other, _ = env.reset(seed=6, options={"index": torch.tensor([4, 9, 2])})
+    assert not any(map(torch.equal, other["patches"], patches["patches"]))
+    single = GlimpseEnv(
+        images=SCENES,
+        sensor=GlimpseSensor((30, 40)),
+        num_glimpses=3,
+        glimpses_per_answer=1,
+        split=split,
+        first_location="center",
+    )
+    observation, _ = single.reset(seed=5, options={"index": 9})
+    np.testing.assert_array_equal(observation["patches"], patches["patches"][1].numpy())
+
+
+def test_training_scenes_are_fresh_in_every_episode_and_row() -> None:
+    env = vector_env(SCENES)
+    index = torch.tensor([4, 4, 4])
+    first = env.reset(seed=5, options={"index": index, "episode": 0})[0]["patches"]
+    second = env.reset(options={"index": index, "episode": 1})[0]["patches"]
+    scenes = torch.cat([first, second])
+    assert all(not scenes[i].equal(scenes[j]) for i in range(6) for j in range(i))
+    assert env.reset(options={"index": index, "episode": 0})[0]["patches"].equal(first)
+
+
+def test_rollouts_of_an_image_share_the_scene() -> None:
+    env = vector_env(SCENES, num_envs=4, rollouts_per_image=2)
+    patches = env.reset(seed=0)[0]["patches"]
+    assert patches[0].equal(patches[1]) and patches[2].equal(patches[3]) and not patches[0].equal(patches[2])
+
+
+def test_a_number_is_read_object_by_object_to_its_end() -> None:
+    env = vector_env(SCENES)
+    _, info = env.reset(seed=0, options={"index": torch.arange(3)})
+    label = info["label"]
+    rewards, ends = [], []
+    for step in range(3):
+        action = {"location": torch.zeros(3, 2), "answer": label[:, step].clamp(min=0)}
+        _, reward, terminated, _, _ = env.step(action)
+        rewards.append(reward)
+        ends.append(terminated)
+        if terminated.all():
+            break
+    due = (label != UNASKED).sum(1)
+    assert torch.stack(rewards).sum(0).equal(due.float())
+    assert (torch.stack(ends).logical_not().sum(0) + 1).equal(due)
+
+
+def hit(transition: Any) -> Tensor:
+    """Whether the gaze rests on the object of the class to look for."""
+    box = (transition.boxes * (transition.labels == transition.goal[:, None])[..., None]).sum(1)
+    x, y = transition.location.unbind(1)
+    return ((box[:, 0] <= x) & (x <= box[:, 2]) & (box[:, 1] <= y) & (y <= box[:, 3])).float()
+
+
+def test_searchers_are_told_what_to_find_and_judged_by_where_it_is() -> None:
+    source = Source(GLYPHS, size=(30, 40), num_objects=2, ask="find")
+    env = vector_env(source, answer=None, reward=hit, split="test", num_glimpses=2)
+    index = torch.arange(3)
+    observation, info = env.reset(seed=0, options={"index": index})
+    facts = source.load("test").draw(index, RowRandom(torch.zeros_like(index), index)).facts
+    assert observation["goal"].equal(facts["goal"]) and "label" not in info
+    target = facts["target"]
+    _, reward, *_ = env.step({"location": (target[:, :2] + target[:, 2:]) / 2})
+    assert reward.tolist() == [1, 1, 1]
+    env.reset(seed=0, options={"index": index})
+    _, reward, *_ = env.step({"location": target[:, :2] - 0.04})
+    assert reward.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("ask", ["read", "sum", "count", "find"])
+def test_scenes_are_made_where_they_are_used(device: str, ask: Any) -> None:
+    source = Source(GLYPHS, size=(30, 40), num_objects=(1, 2), num_clutter=3, ask=ask)
+    index = torch.arange(5)
+    here = source.load("train").draw(index, RowRandom(index, index))
+    there = source.load("train", device).draw(index.to(device), RowRandom(index.to(device), index.to(device)))
+    for name, value in {"images": there.images, **there.facts}.items():
+        assert value.device.type == device
+        torch.testing.assert_close(value.cpu(), {"images": here.images, **here.facts}[name], msg=name)
+
+
+# What a user may get wrong.
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"size": 1}, r"images\.size must be at least 2, got 1"),
+        ({"size": [60, 0]}, r"images\.size must be at least 2, got \(60, 0\)"),
+        ({"num_objects": 0}, r"images\.num_objects must be at least 1, got 0"),
+        ({"num_objects": [0, 2], "ask": "read"}, r"images\.num_objects must be at least 1"),
+        ({"num_objects": [3, 2], "ask": "read"}, r"images\.num_objects must be \[least, most\], got \[3, 2\]"),
+        ({"num_clutter": -1}, r"images\.num_clutter must be at least 0, got -1"),
+        ({"clutter_size": 0}, r"images\.clutter_size must be at least 1, got 0"),
+        ({"num_test": 0}, r"images\.num_test must be at least 1, got 0"),
+        ({"ask": "colour"}, r"images\.ask must be one of label, read, .*got 'colour'"),
+        ({"num_objects": 2}, r"images\.ask=label needs images\.num_objects=1"),
+        ({"num_objects": [1, 2], "ask": "box"}, r"images\.ask=box needs images\.num_objects=1"),
+        ({"num_objects": 2, "ask": "count"}, r"images\.ask=count needs images\.num_objects=\[least, most\]"),
+    ],
+)
+def test_options_are_checked_on_construction(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Source(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"size": (11, 30)}, r"images\.size of 11 x 30 pixels is too small for objects of 12 x 12"),
+        ({"size": (30, 11)}, r"images\.size of 30 x 11 pixels is too small"),
+        (
+            {"size": 35, "num_objects": 3, "ask": "read"},
+            r"3 objects of 12 pixels do not fit side by side on a canvas of 35: set images\.num_objects to at most 2, "
+            r"or the width in images\.size to at least 36",
+        ),
+        ({"num_clutter": 1, "clutter_size": 13}, r"images\.clutter_size=13 .* at most 12"),
+        ({"objects": plain([0.5], 8, 8), "num_clutter": 1}, r"images\.num_clutter=1 needs other training images"),
+        (
+            {"objects": plain([0.5], classes=("cat",)), "num_objects": 2, "ask": "sum"},
+            r"images\.ask=sum needs objects whose classes are numbers, not cat",
+        ),
+        ({"objects": Source(GLYPHS)}, r"images\.objects must give images of one object each, not scenes"),
+        ({"objects": "nosuch"}, "'nosuch' names no image source"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_when_it_is_loaded(options: dict[str, Any], told: str) -> None:
+    source = Source(**{"objects": GLYPHS} | options)
+    with pytest.raises(InputError, match=told):
+        GlimpseVectorEnv(source)
+
+
+def test_sources_are_told_apart_by_their_options() -> None:
+    one, same, other = (Source(GLYPHS, size=size) for size in ([20, 30], (20, 30), 30))
+    assert one == same and hash(one) == hash(same) and one != other

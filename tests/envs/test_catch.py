@@ -1,0 +1,399 @@
+"""Catch: the ball's flight by hand, what is caught, and the game as an environment like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from envs import CatchEnv, CatchVectorEnv, GlimpseVectorEnv, InputError
+from envs.catch import MOVES, Games, Source
+from envs.images import glyphs
+from envs.random import RowRandom
+from envs.rewards.caught import Caught
+
+LEFT, STAY, RIGHT = range(3)
+GLYPHS = glyphs.Source(size=20, num_train=20, num_validation=20, num_test=20)
+SMALL = Source(size=6, num_train=10, num_validation=20, num_test=20)
+DISABLED, NEXT_STEP, SAME_STEP = AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
+Facts = dict[str, Tensor]
+
+
+def game(column: float, speed: float, paddle: int = 0) -> Facts:
+    """The facts of one game that starts."""
+    ball = torch.tensor([[column, 0.0]])
+    return {"ball": ball, "speed": torch.tensor([speed]), "paddle": torch.tensor([paddle])}
+
+
+def play(games: Games, facts: Facts, moves: list[int]) -> tuple[list[Tensor], list[Facts]]:
+    """The screens (size, size) and facts after each move."""
+    screens, known = [], []
+    for move in moves:
+        scene = games.advance(facts, torch.tensor([move]))
+        facts = dict(scene.facts)
+        screens.append(scene.images[0, 0])
+        known.append(facts)
+    return screens, known
+
+
+def flight(size: int, column: float, speed: float) -> list[tuple[float, float]]:
+    """(column, row) of a ball after every answer."""
+    _, facts = play(Source(size, paddle=1).load("test"), game(column, speed), [STAY] * (size - 1))
+    return [tuple(each["ball"][0].tolist()) for each in facts]
+
+
+def catch(**options: Any) -> CatchVectorEnv:
+    return CatchVectorEnv(**{"images": SMALL, "num_envs": 4} | options)
+
+
+def actions(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    location = generator.uniform(-1.3, 1.3, (count, 2)).astype(np.float32)
+    return {"location": location, "answer": generator.integers(3, size=count)}
+
+
+def row(values: dict[str, Any], number: int) -> dict[str, Any]:
+    return {name: value[number] for name, value in values.items() if not name.startswith("_")}
+
+
+def assert_same(left: Any, right: Any) -> None:
+    if isinstance(left, dict):
+        assert left.keys() == right.keys()
+        for name in left:
+            np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+    else:
+        np.testing.assert_array_equal(left, right)
+
+
+# The game.
+
+
+def test_a_ball_falls_a_row_with_every_answer() -> None:
+    assert flight(5, 1.0, 0.25) == [(1.25, 1), (1.5, 2), (1.75, 3), (2.0, 4)]
+
+
+@pytest.mark.parametrize(
+    ("column", "speed", "columns"),
+    [
+        (0.0, -1.0, [1.0, 2.0, 3.0, 4.0]),
+        (4.0, 1.0, [3.0, 2.0, 1.0, 0.0]),
+        (3.0, 0.75, [3.75, 3.5, 2.75, 2.0]),  # 3.75 + 0.75 is half a pixel beyond 4
+        (1.0, -0.75, [0.25, 0.5, 1.25, 2.0]),
+        (3.0, 1.0, [4.0, 3.0, 2.0, 1.0]),  # touches the last column and turns
+        (2.0, 0.0, [2.0, 2.0, 2.0, 2.0]),
+    ],
+)
+def test_a_ball_bounces_off_the_sides(column: float, speed: float, columns: list[float]) -> None:
+    assert [x for x, _ in flight(5, column, speed)] == columns
+
+
+@settings(deadline=None)
+@given(st.integers(2, 30), st.data())
+def test_a_flight_is_a_straight_line_folded_at_the_sides(size: int, data: st.DataObject) -> None:
+    column, speed = data.draw(st.integers(0, size - 1)), data.draw(st.floats(-1, 1, width=32))
+    wide = 2 * (size - 1)
+    for t, (x, y) in enumerate(flight(size, column, speed), start=1):
+        unfolded = (column + t * speed) % wide
+        assert x == pytest.approx(min(unfolded, wide - unfolded), abs=1e-4)
+        assert 0 <= x <= size - 1
+        assert y == t
+
+
+def test_the_screen_by_hand() -> None:
+    games = Source(size=4).load("train")
+    screens, _ = play(games, game(column=1, speed=0.5, paddle=2), [LEFT, LEFT, STAY])
+    shown = [["".join(".#"[int(pixel)] for pixel in line) for line in screen] for screen in screens]
+    assert shown == [
+        ["....", "..#.", "....", ".##."],  # column 1.5 is shown in 2
+        ["....", "....", "..#.", "##.."],
+        ["....", "....", "....", "##.#"],
+    ]
+
+
+def test_the_paddle_stops_at_the_border() -> None:
+    games = Source(size=8, paddle=3).load("train")
+    _, facts = play(games, game(0, 0, paddle=1), [LEFT, LEFT, STAY] + [RIGHT] * 4)
+    assert [int(each["paddle"]) for each in facts] == [0, 0, 0, 1, 2, 3, 4]
+    _, facts = play(games, game(0, 0, paddle=4), [RIGHT] * 3)
+    assert [int(each["paddle"]) for each in facts] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("paddle", range(5))
+def test_a_ball_is_caught_where_the_paddle_is(paddle: int) -> None:
+    games = Source(size=6).load("train")
+    screens, facts = play(games, game(column=2, speed=0.125, paddle=paddle), [STAY] * 5)  # lands at 2.625
+    assert [bool(each["over"]) for each in facts] == [False] * 4 + [True]
+    assert [bool(each["caught"]) for each in facts] == [False] * 4 + [paddle in (2, 3)]
+    assert screens[-1].sum() == (2 if paddle in (2, 3) else 3)
+
+
+def test_a_game_of_its_own_size() -> None:
+    env = catch(images=Source(size=9, paddle=4), num_envs=3)
+    env.reset(seed=0)
+    assert env.num_glimpses == 8
+    screens = env.scenes.draw(torch.arange(50), RowRandom(torch.arange(50), torch.arange(50))).images
+    assert screens.shape == (50, 1, 9, 9)
+    assert (screens[:, 0, 0].sum(1) == 1).all()
+    assert (screens[:, 0, 1:8] == 0).all()
+    assert (screens[:, 0, 8].sum(1) == 4).all()
+
+
+def test_what_starts_a_game_is_uniform() -> None:
+    count = torch.arange(22 * 500)
+    facts = Source().load("test").draw(count, RowRandom(torch.zeros_like(count), count)).facts
+    ball, speed, paddle = facts["ball"], facts["speed"], facts["paddle"]
+    assert not (ball[:, 1].any() or facts["over"].any() or facts["caught"].any())
+    for values, high in [(ball[:, 0].long(), 24), (paddle, 23), (((speed + 1) * 12).long(), 24)]:
+        share = values.bincount(minlength=high) / len(count)
+        assert len(share) == high
+        assert ((share - 1 / high).abs() < 5 * (1 / high / len(count)) ** 0.5).all()  # five standard deviations
+    assert speed.min() >= -1 and speed.max() < 1
+    together = torch.stack([ball[:, 0], speed, paddle.float()]).corrcoef() - torch.eye(3)
+    assert together.abs().max() < 5 / len(count) ** 0.5
+
+
+# Players.
+
+
+def share_caught(player: Callable[[Facts], Tensor], count: int = 10_000) -> float:
+    games = Source(num_test=count).load("test")
+    index = torch.arange(count)
+    facts = dict(games.draw(index, RowRandom(torch.zeros_like(index), index)).facts)
+    for _ in range(games.num_answers):
+        assert not facts["over"].any()
+        facts = dict(games.advance(facts, player(facts)).facts)
+    assert facts["over"].all()
+    return float(facts["caught"].float().mean())
+
+
+def towards(column: Tensor, paddle: Tensor) -> Tensor:
+    """The move of a paddle of two pixels that wants to lie under a column."""
+    pixel = (column + 0.5).long()
+    return torch.where(pixel < paddle, LEFT, torch.where(pixel > paddle + 1, RIGHT, STAY))
+
+
+def test_whoever_knows_where_the_ball_lands_catches_every_one() -> None:
+    def oracle(facts: Facts) -> Tensor:
+        column, row = facts["ball"].unbind(1)
+        unfolded = (column + facts["speed"] * (23 - row)) % 46
+        return towards(torch.minimum(unfolded, 46 - unfolded), facts["paddle"])
+
+    assert share_caught(oracle) > 0.9995  # its rounding may differ where a ball lands between two pixels
+
+
+def test_whoever_stays_catches_as_often_as_the_paddle_is_wide() -> None:
+    share = share_caught(lambda facts: torch.full_like(facts["paddle"], STAY))
+    assert share == pytest.approx(2 / 24, abs=5 * 0.0028)  # five standard deviations
+
+
+# The environment.
+
+
+@pytest.mark.filterwarnings("error")
+def test_gymnasium_finds_no_fault() -> None:
+    check_env(gymnasium.make("envs:ram/Catch-v0", render_mode="rgb_array").unwrapped)
+
+
+def test_the_registered_game_is_the_papers() -> None:
+    env = gymnasium.make("envs:ram/Catch-v0")
+    assert isinstance(env.unwrapped, CatchEnv)
+    observation, _ = env.reset(seed=0)
+    assert observation["patches"].shape == (3, 1, 6, 6)
+    assert observation.keys() == {"patches", "location", "step"}
+    action = {"location": np.zeros(2, np.float32), "answer": STAY}
+    ends = [env.step(action)[2] for _ in range(23)]
+    assert ends == [False] * 22 + [True]
+    env_vec = gymnasium.make_vec("envs:ram/Catch-v0", num_envs=3)
+    assert isinstance(env_vec.unwrapped, CatchVectorEnv)
+    assert env_vec.unwrapped.classes == MOVES
+
+
+@pytest.mark.parametrize("num_glimpses", [5, 6, 9])
+def test_an_episode_ends_when_the_ball_is_down(num_glimpses: int) -> None:
+    env = catch(num_glimpses=num_glimpses, autoreset_mode=DISABLED)
+    env.reset(seed=0)
+    ends = [env.step(actions(4, step))[2].tolist() for step in range(5)]
+    assert ends == [[False] * 4] * 4 + [[True] * 4]
+    with pytest.raises(InputError, match="call reset"):
+        env.step(actions(4))
+
+
+def test_the_reward_is_paid_at_the_end_for_a_caught_ball() -> None:
+    env = catch(num_envs=50, output="torch", autoreset_mode=DISABLED)
+    env.reset(seed=0)
+    paid = [env.step(actions(50, step))[1] for step in range(5)]
+    assert not torch.stack(paid[:4]).any()
+    column, paddle = env._facts["ball"][:, 0], env._facts["paddle"]
+    pixel = (column + 0.5).floor()
+    assert torch.equal(paid[4], ((pixel == paddle) | (pixel == paddle + 1)).float())
+    assert 0 < paid[4].sum() < 50
+
+
+def test_a_look_reads_the_screen_as_it_is_now() -> None:
+    env = catch(output="torch", autoreset_mode=DISABLED)
+    observation, _ = env.reset(seed=0)
+    for step in range(5):
+        screen = env.scenes._scene(*(env._facts[name] for name in ("ball", "speed", "paddle"))).images
+        expected = env.sensor(env.sensor.prepare(screen), observation["location"])
+        assert torch.equal(observation["patches"], expected)
+        before = screen
+        observation, *_ = env.step(actions(4, step))
+        assert not torch.equal(before, env._prepared.maps[0][:, :, 12:18, 12:18])
+
+
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP, DISABLED])
+def test_a_row_is_a_single_game(mode: AutoresetMode) -> None:
+    ours = catch(autoreset_mode=mode)
+    reference = SyncVectorEnv([lambda: CatchEnv(images=SMALL)] * 4, autoreset_mode=mode)
+    assert_same(*(env.reset(seed=7)[0] for env in (ours, reference)))
+    total = 0
+    for step in range(20):
+        if step in (2, 9):  # the rows go out of step
+            mask = np.array([True, False, False, step == 2])
+            left, right = (env.reset(options={"reset_mask": mask.copy()})[0] for env in (ours, reference))
+            assert_same(left, right)
+        results = [env.step(actions(4, step)) for env in (ours, reference)]
+        for left, right in list(zip(*results, strict=True))[:4]:
+            assert_same(left, right)
+        total += int(results[0][1].sum())
+        ended = results[0][2]
+        if mode is SAME_STEP and ended.any():
+            finals = [result[4]["final_obs"] for result in results]
+            for number in np.flatnonzero(ended):
+                assert_same(finals[0][number], finals[1][number])
+        if mode is DISABLED and ended.any():
+            assert_same(*(env.reset(options={"reset_mask": ended.copy()})[0] for env in (ours, reference)))
+    assert total > 0
+
+
+def test_an_ended_game_stands_still() -> None:
+    env = catch(autoreset_mode=DISABLED)
+    env.reset(seed=0)
+    env.step(actions(4, 0))
+    env.reset(options={"reset_mask": [True, False, False, False]})
+    for step in range(4):
+        before, _, ended, _, _ = env.step(actions(4, step))
+    assert ended.tolist() == [False, True, True, True]
+    after, reward, ended, _, _ = env.step(actions(4, 9))
+    assert ended.all()
+    assert not reward[1:].any()
+    for number in (1, 2, 3):
+        assert_same(row(before, number), row(after, number))
+
+
+def episode(env: CatchVectorEnv, **reset: Any) -> list[Any]:
+    """All that is seen and paid in a game of staying."""
+    stay = {"location": np.zeros((env.num_envs, 2), np.float32), "answer": np.full(env.num_envs, STAY)}
+    seen = [env.reset(**reset)[0]["patches"]]
+    for _ in range(env.num_glimpses):
+        observation, reward, *_ = env.step(stay)
+        seen += [observation["patches"], reward]
+    return seen
+
+
+def test_the_same_seed_gives_the_same_game() -> None:
+    first, again = (episode(catch(autoreset_mode=DISABLED), seed=5) for _ in range(2))
+    for left, right in zip(first, again, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def start(split: Any, seed: int, index: list[int], episode: int = 0) -> list[tuple[float, ...]]:
+    """What makes up the games of the given numbers: column, speed, and paddle."""
+    env = CatchVectorEnv(split=split, num_envs=len(index), output="torch")
+    env.reset(seed=seed, options={"index": index, "episode": episode})
+    facts = env._facts
+    each = [facts["ball"][:, 0], facts["speed"], facts["paddle"]]
+    return list(zip(*(values.tolist() for values in each), strict=True))
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_evaluated_games_are_fixed_by_seed_and_number(split: str) -> None:
+    whole = start(split, 3, list(range(8)))
+    assert start(split, 3, [5, 2, 2], episode=4) == [whole[5], whole[2], whole[2]]
+    assert len(set(whole)) == 8
+    assert not set(start(split, 4, list(range(8)))) & set(whole)
+
+
+def test_training_games_are_new_in_every_episode() -> None:
+    first, later = start("train", 3, [0] * 8), start("train", 3, [0] * 8, episode=1)
+    assert len({*first, *later}) == 16
+
+
+def test_no_two_splits_share_a_game() -> None:
+    # Row r at episode e draws by (seed + r, e), game i by (seed, i): in row 0 they would meet.
+    train = [start("train", 3, [0], episode=number)[0] for number in range(8)]
+    others = [start(split, 3, list(range(8))) for split in ("validation", "test")]
+    assert len({*train, *others[0], *others[1]}) == 24
+
+
+def test_rollouts_start_the_same_game_and_play_it_apart() -> None:
+    env = catch(rollouts_per_image=2, output="torch", autoreset_mode=DISABLED)
+    env.reset(seed=0, options={"location": torch.zeros(4, 2)})
+    facts = env._facts
+    for name in ("ball", "speed", "paddle"):
+        assert torch.equal(facts[name][::2], facts[name][1::2])
+    paddle = facts["paddle"]
+    env.step({"location": torch.zeros(4, 2), "answer": torch.tensor([LEFT, RIGHT] * 2)})
+    assert torch.equal(env._facts["ball"][::2], env._facts["ball"][1::2])
+    moved = (paddle + torch.tensor([-1, 1] * 2)).clamp(0, 4)
+    assert torch.equal(env._facts["paddle"], moved)
+
+
+def test_the_picture_follows_the_game() -> None:
+    env = CatchEnv(images=SMALL, render_mode="rgb_array")
+    env.reset(seed=0, options={"location": np.zeros(2, np.float32)})
+    action = {"location": np.zeros(2, np.float32), "answer": STAY}
+    pictures = [env.render()]
+    for _ in range(5):
+        env.step(action)
+        pictures.append(env.render())
+    assert len({picture.tobytes() for picture in pictures if picture is not None}) == 6
+
+
+# What a user may get wrong.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 1}, r"images\.size must be at least 2, got 1"),
+        ({"paddle": 0}, r"images\.paddle must lie in 1 \.\. images\.size \(24\), got 0"),
+        ({"paddle": 25}, r"images\.paddle must lie in 1"),
+        ({"num_train": 0}, r"images\.num_train must be at least 1"),
+        ({"num_validation": -1}, r"images\.num_validation must be at least 1"),
+        ({"num_test": 0}, r"images\.num_test must be at least 1"),
+    ],
+)
+def test_games_that_cannot_be_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Source(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_glimpses": 4}, r"over after 5 answers: set env\.num_glimpses to at least as many, not 4"),
+        ({"glimpses_per_answer": 5}, r"set env\.glimpses_per_answer=1"),
+        ({"answer": "log_probs"}, r"set env\.answer=label, not log_probs"),
+        ({"answer": None}, r"set env\.answer=label, not None"),
+        ({"answer": "box"}, r"env\.answer=box needs a world that asks for one object"),
+        ({"images": "glyphs"}, r"Catch needs an envs\.catch\.Source as images, got 'glyphs'"),
+    ],
+)
+def test_options_that_do_not_fit_the_game_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        catch(**options)
+
+
+def test_a_world_in_which_nothing_can_be_caught_refuses_the_reward() -> None:
+    with pytest.raises(InputError, match=r"Caught does not fit this world: transition\.caught is not given"):
+        GlimpseVectorEnv(images=GLYPHS, reward=Caught())

@@ -1,0 +1,54 @@
+"""Every experiment that ships trains, is measured and is drawn, on a few small scenes."""
+
+import math
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from ram.config import config_folder
+from ram.tasks import Animation
+from ram.train import Job
+
+FOLDER = config_folder()
+EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("experiment/*.yaml"))
+GLYPHS = ["num_train=48", "num_validation=12", "num_test=12"]
+SMALL = ["task.batch_size=16", "core.size=16", "task.agent.glimpse.output_size=16"]
+
+
+def _compose(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+def _overrides(name: str) -> list[str]:
+    """Glyphs in place of digits that would have to be downloaded, and few of either."""
+    images = _compose(f"experiment={name}").images
+    if "objects" in images:
+        few = [f"images.objects.{option}" for option in ("size=28", *GLYPHS)]
+        return ["images@images.objects=glyphs", *few]
+    base = ["images=glyphs"] if images._target_ == "envs.images.mnist.Source" else []
+    return [*base, *(f"images.{option}" for option in GLYPHS)]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_trains_and_is_measured(name: str) -> None:
+    config = _compose(f"experiment={name}", *_overrides(name), *SMALL)
+    task = Job(config).task
+    for step in range(2):
+        result = task(step)
+        result.loss.backward()
+        assert all(
+            math.isfinite(value) or name == "baseline/explained_variance" for name, value in result.metrics().items()
+        )
+    trained = {name for name, value in task.named_parameters() if value.grad is not None}
+    assert {name.split(".")[1] for name in trained} >= {"glimpse", "core", "location"}
+    measured = task.evaluate("validation")
+    assert task.monitor in measured
+    assert task.evaluate("test").keys() >= {"return", "return_sampled", "return_random"}
+    diagnostics = task.diagnostics(2)
+    assert diagnostics["grad/variance_location"] >= 0
+    pictures = task.pictures("validation")
+    assert isinstance(pictures["glimpses.gif"], Animation)
+    assert isinstance(pictures["glimpses.png"], np.ndarray)
