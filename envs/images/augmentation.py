@@ -1,4 +1,4 @@
-"""Augmentation on the device: a random shift and a small affine change of every image of a batch."""
+"""Augmentation on the device: every image of a batch is shifted, turned, scaled, sheared and bent at random."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.random import RowRandom
 
+_NODES = 5  # a side
+
 
 @dataclass(frozen=True)
-class RandomAffine:
-    """Shifts, turns, scales and shears, each drawn uniformly and independently for every image.
+class RandomWarp:
+    """Small changes of place and shape, drawn independently for every image.
+
+    Shift, turn, scale and shear are uniform. The bend is an elastic distortion (Simard, Steinkraus and Platt 2003): a
+    displacement in x and y of every pixel, smooth between 5 x 5 normal ones.
 
     Attributes:
         shift: the largest shift in pixels, along x and along y.
         rotation: the largest turn in degrees, either way.
         scale: the largest relative change of size; 0.1 means 0.9 .. 1.1 times, x and y apart.
         shear: the largest shear in degrees.
+        bend: the standard deviation of the displacement in pixels.
     """
 
     shift: float = 0.0
     rotation: float = 0.0
     scale: float = 0.0
     shear: float = 0.0
+    bend: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -54,5 +61,20 @@ class RandomAffine:
             (by_x[:, None] * x)[:, None, :] + (by_y[:, None] * y + moved[:, None])[:, :, None]
             for by_x, by_y, moved in (across, down)
         ]
+        if self.bend:
+            nodes = self.bend * random.normal("augmentation/bend", 2, _NODES, _NODES)
+            bent = _between(height, images.device) @ nodes @ _between(width, images.device).T
+            points = [point + moved for point, moved in zip(points, bent.unbind(1), strict=True)]
         grid = torch.stack([points[0] * (2 / width), points[1] * (2 / height)], dim=-1)
-        return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+        # Bilinear reading would blur what is seen in training, but not what is seen in a test.
+        return F.grid_sample(images, grid, mode="bicubic", padding_mode="zeros", align_corners=False).clamp(0, 1)
+
+
+def _between(size: int, device: torch.device) -> Tensor:
+    """The weights with which nodes at equal distances, the first and the last at the ends, give ``size`` values.
+
+    Returns:
+        (size, _NODES), of bicubic interpolation.
+    """
+    nodes = torch.eye(_NODES, device=device)[None, :, :, None]
+    return F.interpolate(nodes, (size, 1), mode="bicubic", align_corners=True)[0, :, :, 0].T

@@ -9,7 +9,7 @@ import torch
 from envs.errors import InputError
 from envs.images import load_split
 from envs.images.arrays import Source
-from envs.images.augmentation import RandomAffine
+from envs.images.augmentation import RandomWarp
 
 SPLITS = ("train", "validation", "test")
 LABELS = np.arange(20) % 2
@@ -194,7 +194,7 @@ def test_options_are_checked_on_construction(words, options):
 
 
 def test_environments_tell_sources_apart():
-    augmentation = RandomAffine(shift=1)
+    augmentation = RandomWarp(shift=1)
     one, other = (Source(images=images, labels=LABELS, augmentation=augmentation) for images in (IMAGES, IMAGES + 1))
     device = torch.device("cpu")
     held = load_split(one, "train", device)

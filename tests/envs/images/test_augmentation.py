@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.errors import InputError
-from envs.images.augmentation import RandomAffine
+from envs.images.augmentation import RandomWarp
 from envs.random import RowRandom
 
-EVERYTHING = RandomAffine(shift=2, rotation=30, scale=0.3, shear=20)
+EVERYTHING = RandomWarp(shift=2, rotation=30, scale=0.3, shear=20, bend=1)
 
 
 class Drawn(RowRandom):
@@ -38,14 +38,14 @@ sizes = st.tuples(st.integers(1, 4), st.sampled_from([1, 3]), st.integers(1, 17)
 @given(sizes)
 def test_zero_ranges_change_nothing(shape):
     images = pictures(*shape)
-    torch.testing.assert_close(RandomAffine()(images, rows(shape[0])), images, atol=1e-5, rtol=0)
+    torch.testing.assert_close(RandomWarp()(images, rows(shape[0])), images, atol=1e-5, rtol=0)
 
 
 @settings(deadline=None, max_examples=50)
 @given(sizes, st.integers(0, 2**40), st.floats(0, 9), st.floats(0, 180), st.floats(0, 0.9), st.floats(0, 60))
 def test_shape_and_range(shape, seed, shift, rotation, scale, shear):
     images = pictures(*shape)
-    changed = RandomAffine(shift, rotation, scale, shear)(images, rows(shape[0], first=seed))
+    changed = RandomWarp(shift, rotation, scale, shear)(images, rows(shape[0], first=seed))
     assert changed.shape == images.shape and changed.dtype == images.dtype
     assert changed.min() >= 0 and changed.max() <= 1 + 1e-5
 
@@ -53,7 +53,7 @@ def test_shape_and_range(shape, seed, shift, rotation, scale, shear):
 @pytest.mark.parametrize(("x", "y"), [(2, 0), (0, -3), (-1, 2)])
 def test_a_shift_of_whole_pixels(x, y):
     images = pictures(1, 3, 7, 10)
-    changed = RandomAffine(shift=4)(images, drawn(-x / 4, -y / 4, 0, 0, 0, 0))
+    changed = RandomWarp(shift=4)(images, drawn(-x / 4, -y / 4, 0, 0, 0, 0))
     expected = torch.zeros_like(images)
     height, width = 7 - abs(y), 10 - abs(x)
     expected[..., max(y, 0) :, max(x, 0) :][..., :height, :width] = images[..., max(-y, 0) :, max(-x, 0) :][
@@ -65,16 +65,16 @@ def test_a_shift_of_whole_pixels(x, y):
 @pytest.mark.parametrize(("turn", "quarter"), [(1, 1), (-1, -1)])
 def test_a_quarter_turn(turn, quarter):
     images = pictures(1, 1, 8, 8)
-    changed = RandomAffine(rotation=90)(images, drawn(0, 0, 0, 0, turn, 0))
+    changed = RandomWarp(rotation=90)(images, drawn(0, 0, 0, 0, turn, 0))
     torch.testing.assert_close(changed, images.rot90(quarter, (2, 3)), atol=1e-4, rtol=0)
 
 
 def test_a_turn_bends_no_picture_that_is_not_square():
     """Half a turn of a wide picture keeps every pixel; a quarter leaves its middle square."""
     images = pictures(1, 1, 4, 10)
-    half = RandomAffine(rotation=180)(images, drawn(0, 0, 0, 0, 1, 0))
+    half = RandomWarp(rotation=180)(images, drawn(0, 0, 0, 0, 1, 0))
     torch.testing.assert_close(half, images.flip(2, 3), atol=1e-4, rtol=0)
-    quarter = RandomAffine(rotation=90)(images, drawn(0, 0, 0, 0, 1, 0))
+    quarter = RandomWarp(rotation=90)(images, drawn(0, 0, 0, 0, 1, 0))
     torch.testing.assert_close(quarter[..., 3:7], images[..., 3:7].rot90(1, (2, 3)), atol=1e-4, rtol=0)
 
 
@@ -96,4 +96,18 @@ def test_rows_differ():
 @pytest.mark.parametrize("options", [{"shift": -1}, {"rotation": -1}, {"scale": -0.1}, {"scale": 1}, {"shear": 90}])
 def test_ranges_are_checked(options):
     with pytest.raises(InputError, match=rf"augmentation\.{next(iter(options))}"):
-        RandomAffine(**options)
+        RandomWarp(**options)
+
+
+def test_a_bend_displaces_by_its_deviation_and_smoothly():
+    size, count = 29, 400
+    # A ramp shows by how much each pixel was displaced along it.
+    ramp = (torch.arange(size) / size).expand(count, 1, size, size)
+    bent = RandomWarp(bend=0.8)(ramp, rows(count))
+    moved = ((bent - ramp) * size)[:, 0, 4:-4, 4:-4]
+    nodes = moved[:, [3, 10, 17]][:, :, [3, 10, 17]]  # pixels 7, 14 and 21, on which nodes fall
+    assert abs(nodes.mean()) < 0.05
+    assert 0.75 < nodes.std() < 0.85
+    steps = moved.diff(dim=-1)
+    assert steps.abs().max() < 0.8 * 3.5 / 3  # node to node takes seven pixels
+    assert not torch.equal(moved[0], moved[1])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from envs.errors import InputError
 from envs.images import load_split
-from envs.images.augmentation import RandomAffine
+from envs.images.augmentation import RandomWarp
 from envs.images.folder import Source, choose
 
 SPLITS = ("train", "validation", "test")
@@ -50,7 +50,7 @@ def values(part):
 
 
 def test_class_folders_in_root_are_parted_by_class(tmp_path):
-    augmentation = RandomAffine(shift=1)
+    augmentation = RandomWarp(shift=1)
     source = Source(str(fill(tmp_path)), validation_share=0.2, test_share=0.1, augmentation=augmentation)
     parts = {split: source.load(split) for split in SPLITS}
     assert sorted(itertools.chain(*map(values, parts.values()))) == [*range(10), *range(100, 110)]

@@ -22,7 +22,7 @@ from torchvision.datasets import CIFAR10, MNIST, SVHN, FashionMNIST
 
 from envs.errors import InputError
 from envs.images import cifar10, fashion_mnist, mnist, svhn
-from envs.images.augmentation import RandomAffine
+from envs.images.augmentation import RandomWarp
 
 DATA = Path(__file__).parents[3] / "../shared/data"
 NAMES = ["mnist", "fashion_mnist", "cifar10", "svhn"]
@@ -130,7 +130,7 @@ def mirror(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_downloads_once_and_parts_the_training_set(name, tmp_path, mirror):
     served, root = mirror(name), tmp_path / "new" / "data"
-    augmentation = RandomAffine(shift=1)
+    augmentation = RandomWarp(shift=1)
     data = source(name, root, augmentation=augmentation)
     assert not root.exists(), "building a source must not touch the disk"
     splits = {split: data.load(split) for split in ("train", "validation", "test")}

@@ -12,8 +12,8 @@ from envs.images import ImageSet
 from envs.random import RowRandom
 from ram.agent import RecurrentAttention
 from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
-from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
 from ram.collect import collect, play
+from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
 from ram.tasks.glimpse import GlimpseModel, GlimpseTask, Weights
 
 
