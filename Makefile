@@ -12,7 +12,6 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest $(ARGS)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --editable ".[dev,sb3,torchrl]"
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(INSTALLED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -283,7 +284,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         starting, self._finished = self._finished, self._finished | last
         terminated = self._finished
         if self.answer == "log_probs":
-            self._log_probs = action["answer"]
+            self._log_probs = action["answer"].clone()  # the caller may fill it anew
         if self.render_mode:
             self._record(action, due)
 
@@ -346,7 +347,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             if len(seed) != self.num_envs:
                 raise InputError(f"reset needs one seed, or {self.num_envs} for as many rows, got {len(seed)}.")
             shared = own = torch.tensor([int(value) for value in seed], device=self.device)
-        scene = own if self.split == "train" else shared
+        # No scene of one split is one of another's, though their numbers and the seed are the same.
+        scene = own if self.split == "train" else shared + (zlib.crc32(self.split.encode()) << 31)
         if rows is None or self._seed is None or self._scene_seed is None:
             self._seed, self._scene_seed, self._episode = own, scene, torch.full_like(own, -1)
         else:
@@ -469,10 +471,10 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if not self._reward_is_checked:
             for name, part in parts.items():
                 self._check_reward(name, part)
-        reward = self.reward(transition)
+        reward = sum(parts.values(), torch.zeros_like(transition.location[:, 0])) if parts else self.reward(transition)
         if not self._reward_is_checked:
             self._check_reward(type(self.reward).__name__, reward)
-            self._reward_is_checked = True
+            self._reward_is_checked = bool(transition.last.any())  # some are wrong at the end alone
         return torch.where(acting, reward, 0), {name: torch.where(acting, part, 0) for name, part in parts.items()}
 
     def _transition(self, action: dict[str, Tensor], previous: Tensor, due: Tensor, last: Tensor) -> Transition:
@@ -510,7 +512,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._path.scatter_(1, self._look[:, None, None].expand(-1, 1, 2), self._location[:, None])
         if self.answer:
             for row in due.nonzero().flatten().tolist():
-                self._given[row].append(action["answer"][row])
+                self._given[row].append(action["answer"][row].clone())
 
     # From and to the user.
 

@@ -83,8 +83,12 @@ class RecurrentAttention(nn.Module):
             self.action = action(self.core.size, num_classes)
         self.stop = stop(self.core.size) if can_stop else None
         self.context = context(tuple(context_shape), self.core.size) if context_shape else None
-        if len(self.core.layers) > 1 and not answer:
-            raise InputError("core.num_layers=2 answers from the lower layer: this world asks for no answer, so set 1.")
+        if len(self.core.layers) > 1:
+            if not answer:
+                raise InputError("core.num_layers=2 answers from the lower layer, but here nothing is asked: set 1.")
+            # The policy trains the layer that it reads; the way into the core leads on from there.
+            if isinstance(self.location, LocationNetwork):
+                self.core.through, self.location.through_core = self.location.through_core, True
 
     def step(self, observation: Mapping[str, Any], state: tuple[State, ...] | None = None) -> Thought:
         """Takes in one look.

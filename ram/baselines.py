@@ -27,6 +27,8 @@ class Estimate:
 class Baseline(nn.Module):
     """Estimates the return of every step of a rollout from what is known before its choice.
 
+    It learns from the steps of a row up to the end of its episode.
+
     Args:
         feature_size: width D of ``rollout.features``.
         rollouts_per_image: how many adjacent rows see one image.
@@ -71,7 +73,7 @@ class MovingAverage(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
         if self.training:
-            self.mean.lerp_(returns.mean(), 1 - self.decay)
+            self.mean.lerp_(returns[rollout.acting].mean(), 1 - self.decay)
             self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
         return Estimate(value, returns.new_zeros(()))
 
@@ -88,11 +90,14 @@ class Learned(Baseline):
 
     def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
         value = self.head(rollout.features.detach()).squeeze(-1)
-        return Estimate(value.detach(), (value - returns).square().mean())
+        return Estimate(value.detach(), (value - returns)[rollout.acting].square().mean())
 
 
 class LeaveOneOut(Baseline):
-    """The mean return of the image's other rollouts (Kool et al. 2019; Mnih and Rezende 2016)."""
+    """The mean return of the image's other rollouts (Kool et al. 2019; Mnih and Rezende 2016).
+
+    At each step only those count that have not ended; where none is left, it is 0.
+    """
 
     def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
         super().__init__(feature_size, rollouts_per_image)
@@ -100,8 +105,8 @@ class LeaveOneOut(Baseline):
             raise InputError("baseline=leave_one_out compares rollouts: set task.rollouts_per_image to at least 2.")
 
     def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
-        group = rollout.group
-        size = group.bincount()
-        total = returns.new_zeros(len(returns), len(size)).index_add(1, group, returns)
-        others = (total[:, group] - returns) / (size[group] - 1)
-        return Estimate(others, returns.new_zeros(()))
+        group, acting = rollout.group, rollout.acting.to(returns.dtype)
+        nothing = returns.new_zeros(len(returns), int(group.max()) + 1)
+        total = nothing.index_add(1, group, returns * acting)[:, group] - returns * acting
+        count = nothing.index_add(1, group, acting)[:, group] - acting
+        return Estimate(total / count.clamp(min=1), returns.new_zeros(()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -60,7 +61,7 @@ def collect(
     observation, info = env.reset(options=options)
     right = info["label"] if env.is_supervised else None
     acting = torch.ones_like(info["index"], dtype=torch.bool)
-    nobody, no_answer = ~acting, torch.zeros_like(info["index"])
+    everybody, nobody, no_answer = acting, ~acting, torch.zeros_like(info["index"])
     state = None
     features, locations, samples, actions, rewards, parts, moved = [], [], [], [], [], [], []
     logits, labels = [], []
@@ -95,7 +96,10 @@ def collect(
                     action["answer"] = answer.clamp(-1, 1).nan_to_num() if env.answer == "box" else answer
                 else:
                     likely = said.logits.detach()
-                    action["answer"] = likely.argmax(-1) if env.answer == "label" else likely.log_softmax(-1)
+                    if env.answer == "label":
+                        action["answer"] = likely.argmax(-1)
+                    else:
+                        action["answer"] = likely.log_softmax(-1).nan_to_num(nan=0.0, neginf=-math.inf)
                     if regular or agent.stop is not None:
                         asked = right if right.ndim == 1 else right[:, step // env.glimpses_per_answer]
                         logits.append(said.logits)
@@ -125,6 +129,7 @@ def collect(
         features=known,
         log_prob=log_prob,
         entropy=entropy,
+        acting=torch.stack([everybody, *moved[:-1]]),
         mask=mask,
         reward=torch.stack(rewards),
         components={name: torch.stack([each[name] for each in parts]) for name in parts[0]},

@@ -106,13 +106,17 @@ class CoreNetwork(nn.Module):
     """The memory: h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), or a gated cell.
 
     With two layers, the lower reads the glimpses and the upper the lower's state (Ba et al. 2015, section 2): answers
-    are read from the lower, the next location from the upper, which alone knows the context.
+    are read from the lower, the next location from the upper, which alone knows the context. The upper layer belongs
+    to the policy, which trains it.
 
     Args:
         input_size: width of g.
         cell: "rnn" (ReLU), "gru" or "lstm".
         size: width of h, in either layer.
         num_layers: 1 or 2.
+
+    Attributes:
+        through: whether the upper layer lets its gradient into the lower.
     """
 
     def __init__(self, input_size: int, cell: str = "rnn", size: int = 256, num_layers: int = 1) -> None:
@@ -126,6 +130,7 @@ class CoreNetwork(nn.Module):
         self.size = size
         self.layers = nn.ModuleList(cells[cell](width, size) for width in (input_size, size)[:num_layers])
         self._gated = cell == "lstm"
+        self.through = False
 
     def begin(self, context: Tensor) -> tuple[State | None, ...]:
         """The state before the first look, where the upper layer starts from ``context`` (B, size)."""
@@ -145,9 +150,11 @@ class CoreNetwork(nn.Module):
             h_t of the upper and of the lower layer, (B, size) each and one and the same with one layer, and the next
             state.
         """
-        into, outputs, states = glimpse, [], []
+        into = glimpse
+        outputs: list[Tensor] = []
+        states: list[State] = []
         for layer, held in zip(self.layers, state or [None] * len(self.layers), strict=True):
-            new = layer(into, held)
+            new = layer(into.detach() if outputs and not self.through else into, held)
             into = new[0] if isinstance(new, tuple) else new
             outputs.append(into)
             states.append(new)

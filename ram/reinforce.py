@@ -26,6 +26,7 @@ class Rollout:
         features: (T, B, D), what the agent knew at each step; with gradient.
         log_prob: (T, B), of the choices made, under the agent; with gradient. Anything where ``mask`` is False.
         entropy: a scalar, of the distributions of a step's choices, in nats; with gradient.
+        acting: (T, B) bool, whether the row's episode had not ended before this step.
         mask: (T, B) bool, whether a choice at this step could change the reward.
         reward: (T, B), of the action at each step.
         components: what it is the sum of, by name, (T, B) each; empty where it has no parts.
@@ -42,6 +43,7 @@ class Rollout:
     features: Tensor
     log_prob: Tensor
     entropy: Tensor
+    acting: Tensor
     mask: Tensor
     reward: Tensor
     components: Mapping[str, Tensor]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.random import RowRandom
-from envs.scene import Scene, SceneSet
+from envs.scene import UNASKED, Scene, SceneSet
 
 Split = Literal["train", "validation", "test"]
 
@@ -26,7 +26,7 @@ class ImageSet:
 
     Attributes:
         images: (N, C, H, W), uint8 in [0, 255] or float32 in [0, 1].
-        labels: (N,) int64, each in 0 .. len(classes) - 1.
+        labels: (N,) int64, each in 0 .. len(classes) - 1; or (N, A), as :class:`envs.scene.Scene` has them.
         classes: the name of every class.
         augmentation: called as ``augmentation(images, random)`` on each batch drawn, or None.
     """
@@ -41,9 +41,10 @@ class ImageSet:
             raise InputError(f"Images must be (N, C, H, W) with N of at least 1, got shape {tuple(self.images.shape)}.")
         if self.images.dtype not in (torch.uint8, torch.float32):
             raise InputError(f"Images must be uint8 or float32, got {str(self.images.dtype).removeprefix('torch.')}.")
-        if self.labels.shape != (len(self.images),):
+        if self.labels.ndim not in (1, 2) or len(self.labels) != len(self.images):
             raise InputError(f"There are {len(self.images)} images, but labels of shape {tuple(self.labels.shape)}.")
-        lowest, highest = int(self.labels.min()), int(self.labels.max())
+        asked = self.labels if self.labels.ndim == 1 else self.labels[self.labels != UNASKED]
+        lowest, highest = int(asked.min()), int(asked.max())
         if lowest < 0 or highest >= len(self.classes):
             raise InputError(
                 f"Labels must lie in 0 .. {len(self.classes) - 1} for {len(self.classes)} classes, "

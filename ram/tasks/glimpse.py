@@ -1,11 +1,12 @@
-"""Classify images through glimpses: REINFORCE teaches where to look, cross-entropy what was seen."""
+"""Look at scenes through glimpses: REINFORCE teaches where, and cross-entropy what was seen, if the world tells."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,8 @@ class GlimpseModel:
             raise InputError(
                 f"predict needs images of shape (N, {channels}, H, W) with N of at least 1, got {tuple(tensor.shape)}."
             )
-        unlabelled = torch.zeros(len(tensor), dtype=torch.long)
+        several = self._num_answers > 1
+        unlabelled = torch.zeros(len(tensor), *[self._num_answers] * several, dtype=torch.long)
         env = self.env(
             images=ImageSet(tensor, unlabelled, self.classes),
             reward=CorrectAnswer(),  # the agent's own may need to know more of a scene
@@ -128,10 +130,10 @@ class GlimpseModel:
         if env.first_location == "random":
             options["location"] = random.uniform("first_location", 2) * 2 - 1
         rollout = collect(self.agent, env, draw_noise(random, env, "policy/0"), options, greedy=True)
-        probability = _probabilities(rollout, self._num_answers > 1)
-        named = [" ".join(_up_to_end(self.classes[best] for best in row)) for row in probability.argmax(-1).T.tolist()]
-        each = probability.transpose(0, 1)
-        return Prediction(tuple(named), each if self._num_answers > 1 else each[:, 0], rollout.location.transpose(0, 1))
+        each = _probabilities(rollout, several).transpose(0, 1)
+        names = [[self.classes[best] for best in row] for row in each.argmax(-1).tolist()]
+        told = tuple(" ".join(takewhile(END.__ne__, row)) if several else row[0] for row in names)
+        return Prediction(told, each if several else each[:, 0], rollout.location.transpose(0, 1))
 
 
 class GlimpseTask(Task):
@@ -445,13 +447,6 @@ def _right_answers(rollout: Rollout, several: bool) -> Tensor:
     """What :func:`_probabilities` should say: (A or 1, B)."""
     assert rollout.label is not None
     return rollout.label if several else rollout.label.gather(0, _asked_last(rollout))
-
-
-def _up_to_end(names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        if name == END:
-            return
-        yield name
 
 
 def _glimpses(rollout: Rollout) -> Tensor:

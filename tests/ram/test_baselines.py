@@ -8,11 +8,26 @@ from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
 from ram.reinforce import Rollout
 
 
-def _rollout(features: torch.Tensor, rollouts: int = 1) -> Rollout:
+def _rollout(features: torch.Tensor, rollouts: int = 1, acting: torch.Tensor | None = None) -> Rollout:
     empty = torch.zeros(*features.shape[:2])
     group = torch.arange(features.shape[1]) // rollouts
     none, mask = torch.zeros(()), empty.bool()
-    return Rollout(features, empty, none, mask, empty, {}, None, None, group, features, features, mask, [])
+    return Rollout(
+        features,
+        empty,
+        none,
+        ~mask if acting is None else acting,
+        mask,
+        empty,
+        {},
+        None,
+        None,
+        group,
+        features,
+        features,
+        mask,
+        [],
+    )
 
 
 def test_none_is_zero_and_learns_nothing() -> None:
@@ -70,3 +85,19 @@ def test_leave_one_out_needs_others() -> None:
 def test_moving_average_refuses_a_decay_outside_its_range(decay: float) -> None:
     with pytest.raises(InputError, match=r"baseline\.decay"):
         MovingAverage(1, 1, decay=decay)
+
+
+def test_rows_that_have_ended_teach_a_baseline_nothing() -> None:
+    acting = torch.tensor([[True, True, True, True], [True, False, True, True]])
+    rollout = _rollout(torch.ones(2, 4, 1), rollouts=2, acting=acting)
+    returns = torch.tensor([[1.0, 3.0, 5.0, 7.0], [2.0, 0.0, 6.0, 8.0]])
+    others = LeaveOneOut(1, 2)(rollout, returns).value
+    assert others[0].tolist() == [3, 1, 7, 5]
+    assert others[1, 0] == 0  # the other rollout of its image has ended
+    assert others[1, 2:].tolist() == [8, 6]
+    average = MovingAverage(1, 1, decay=0.0)
+    average(rollout, returns)
+    assert average.mean == returns[acting].mean()
+    learned = Learned(1, 1)
+    value = learned(rollout, returns).value
+    torch.testing.assert_close(learned(rollout, returns).loss, (value - returns)[acting].square().mean())

@@ -21,7 +21,7 @@ from envs.rewards.weighted_sum import WeightedSum
 from envs.scene import UNASKED, Scene
 from ram.agent import RecurrentAttention
 from ram.collect import collect, draw_noise
-from ram.networks import ActionNetwork, Categorical, CoreNetwork, GlimpseNetwork
+from ram.networks import ActionNetwork, Categorical, CoreNetwork, GlimpseNetwork, LocationNetwork
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 
 
@@ -225,3 +225,29 @@ def test_the_mean_estimate_for_chosen_answers_is_the_exact_gradient() -> None:
     assert float(log_prob.detach()[ways].exp().sum()) == pytest.approx(1, abs=1e-5)
     (exact,) = torch.autograd.grad(expected_return, parameter)
     torch.testing.assert_close(estimate, exact, rtol=0.05, atol=0.02 * float(exact.abs().max()))
+
+
+def test_the_policy_trains_the_upper_layer_and_the_context_and_answers_train_the_lower() -> None:
+    torch.manual_seed(0)
+    env = GlimpseVectorEnv(
+        LABELS, GlimpseSensor(3), num_envs=3, num_glimpses=3, output="torch", autoreset_mode="Disabled", context_size=4
+    )
+    env.reset(seed=0)
+    upper, lower = {"core.layers.1", "context.layers", "location.mean"}, {"core.layers.0", "glimpse"}
+
+    def reached(agent: RecurrentAttention, loss: Tensor) -> set[str]:
+        agent.zero_grad()
+        loss.backward(retain_graph=True)
+        names = [name for name, value in agent.named_parameters() if value.grad is not None and value.grad.any()]
+        return {part for part in upper | lower | {"action"} if any(name.startswith(part) for name in names)}
+
+    for through in (False, True):
+        agent = RecurrentAttention(
+            **env.interface,
+            core=partial(CoreNetwork, cell="lstm", size=16, num_layers=2),
+            policy=partial(LocationNetwork, through_core=through),
+        )
+        rollout = rolled(agent, env)
+        assert rollout.logits is not None
+        assert reached(agent, rollout.log_prob[rollout.moved].sum()) == (upper | lower if through else upper)
+        assert reached(agent, rollout.logits.square().sum()) == lower | {"action"}

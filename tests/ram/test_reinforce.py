@@ -64,6 +64,7 @@ def _rollout(parameters: Tensor, trajectories: list[tuple[int, int]]) -> Rollout
         features=known.double(),
         log_prob=log_prob,
         entropy=log_prob.new_zeros(()),
+        acting=torch.ones(STEPS, len(first), dtype=torch.bool),
         mask=torch.ones(STEPS, len(first), dtype=torch.bool),
         reward=reward,
         components={},

@@ -401,7 +401,7 @@ def test_searchers_are_told_what_to_find_and_judged_by_where_it_is() -> None:
     env = vector_env(source, answer=None, reward=hit, split="test", num_glimpses=2)
     index = torch.arange(3)
     observation, info = env.reset(seed=0, options={"index": index})
-    facts = source.load("test").draw(index, RowRandom(torch.zeros_like(index), index)).facts
+    facts = source.load("test").draw(index, RowRandom(env._scene_seed, index)).facts
     assert observation["goal"].equal(facts["goal"]) and "label" not in info
     target = facts["target"]
     _, reward, *_ = env.step({"location": (target[:, :2] + target[:, 2:]) / 2})
@@ -477,3 +477,14 @@ def test_what_does_not_fit_is_refused_when_it_is_loaded(options: dict[str, Any],
 def test_sources_are_told_apart_by_their_options() -> None:
     one, same, other = (Source(GLYPHS, size=size) for size in ([20, 30], (20, 30), 30))
     assert one == same and hash(one) == hash(same) and one != other
+
+
+def test_no_split_repeats_the_scenes_of_another() -> None:
+    source = Source(GLYPHS, size=40, num_clutter=3)
+    boxes = []
+    for split in ("train", "validation", "test"):
+        env = GlimpseVectorEnv(source, num_envs=20, split=split, output="torch")  # type: ignore[arg-type]
+        env.reset(seed=0, options={"index": torch.arange(20), "episode": torch.arange(20)})
+        boxes.append(env.scenes.draw(torch.arange(20), RowRandom(env._scene_seed, torch.arange(20))).facts["boxes"])
+    for first, second in pairwise([*boxes, boxes[0]]):
+        assert (first != second).flatten(1).any(1).sum() > 15

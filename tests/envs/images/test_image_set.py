@@ -109,7 +109,7 @@ def test_labels_outside_the_classes_are_refused(labels: list[int]) -> None:
         image_set(labels=labels)
 
 
-@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 2, 0], [[0], [1], [2]]])
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 2, 0], [[[0]], [[1]], [[2]]]])
 def test_one_label_an_image(labels: list[int]) -> None:
     with pytest.raises(InputError, match="There are 3 images, but labels of shape"):
         image_set(labels=labels)
