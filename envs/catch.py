@@ -61,7 +61,7 @@ class Source:
     def load(self, split: Split, device: torch.device | str = "cpu") -> Games:
         """The games of one split; nothing is read."""
         check_split(split)
-        return Games(self.size, self.paddle, split, getattr(self, f"num_{split}"))
+        return Games(self.size, self.paddle, getattr(self, f"num_{split}"))
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,11 @@ class Games:
     Attributes:
         size: of the screen, in pixels.
         paddle: its width in pixels.
-        split: of which the games are.
         count: how many they are.
     """
 
     size: int
     paddle: int
-    split: Split
     count: int
 
     @property
@@ -89,8 +87,8 @@ class Games:
         return MOVES
 
     @property
-    def num_answers(self) -> int:
-        """Those that a game takes."""
+    def horizon(self) -> int:
+        """How many answers a game takes."""
         return self.size - 1
 
     def __len__(self) -> int:
@@ -98,10 +96,10 @@ class Games:
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         """New games (B,); the number alone tells nothing, for ``random`` knows it where it matters."""
-        column = random.integers(f"{self.split}/column", self.size).float()
+        column = random.integers("column", self.size).float()
         ball = torch.stack([column, torch.zeros_like(column)], dim=1)
-        speed = random.uniform(f"{self.split}/speed") * 2 - 1
-        return self._scene(ball, speed, random.integers(f"{self.split}/paddle", self.size - self.paddle + 1))
+        speed = random.uniform("speed") * 2 - 1
+        return self._scene(ball, speed, random.integers("paddle", self.size - self.paddle + 1))
 
     def advance(self, facts: Mapping[str, Tensor], answer: Tensor) -> Scene:
         """Lets the balls fall a row, and moves the paddles."""

@@ -18,16 +18,15 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import ImageSource, Split, check_split, load_split, resolve_source
-from envs.inputs import describe, read, read_flags, read_floats, read_integers
+from envs.inputs import read, read_flags, read_floats, read_integers
+from envs.judge import Judge
+from envs.questions import Answer, Questions
 from envs.random import RowRandom
 from envs.rendering import render_glimpses
-from envs.rewards import MissingField, Reward, Transition
+from envs.rewards import Reward, Transition
 from envs.rewards.correct_answer import CorrectAnswer
 from envs.scene import UNASKED, Moving, Scene
 from envs.sensor import GlimpseSensor, PreparedImages, Sensor
-
-Answer = Literal["label", "log_probs", "box"]
-"""What an action answers with: a class, the log-probability of every class, or a box."""
 
 
 class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
@@ -116,7 +115,6 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             ("num_glimpses", num_glimpses),
             ("glimpses_per_answer", glimpses_per_answer),
             ("rollouts_per_image", rollouts_per_image),
-            ("context_size", min(context_size) if isinstance(context_size, Sequence) else context_size),
         ]:
             if value is not None and value < 1:
                 raise InputError(f"env.{name} must be at least 1, got {value}.")
@@ -145,13 +143,11 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.reward = reward or CorrectAnswer()
         self.num_envs = num_envs
         self.num_glimpses = num_glimpses
-        self.glimpses_per_answer = glimpses_per_answer or num_glimpses
         self.answer = answer
         self.stop = stop
         self.split = split
         self.rollouts_per_image = rollouts_per_image
         self.first_location = first_location
-        self.context_size = (context_size, context_size) if isinstance(context_size, int) else context_size
         self.output = output
         self.device = torch.device(device)
         self.render_mode = render_mode
@@ -163,7 +159,9 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._rows_per_image = 1 if self._moving else rollouts_per_image
 
         example = self._example()
-        self._check_questions(example)
+        horizon = self._moving.horizon if self._moving else None
+        self.questions = Questions(example.facts, horizon, answer, num_glimpses, glimpses_per_answer, stop)
+        self.context_size = _check_context(context_size, example.images)
         channels, classes = example.images.shape[1], len(self.classes)
         observation: dict[str, spaces.Space] = {
             "patches": spaces.Box(0, 1, self.sensor.patch_shape(channels), np.float32),
@@ -190,8 +188,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
         self._seed: Tensor | None = None  # (B,) one a row
         self._scene_seed: Tensor | None = None  # (B,) the same, but shared by all rows on validation and test
-        self._reward_is_checked = False
-        self._try_reward(example.facts)
+        self._judge = Judge(self.reward, self._example_transition(example.facts))
 
     # The public interface.
 
@@ -199,17 +196,6 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     def location(self) -> Tensor:
         """Where every gaze is: (B, 2) float32 in [-1, 1], on the environment's device."""
         return self._location
-
-    @property
-    def is_supervised(self) -> bool:
-        """Whether ``info["label"]`` tells the right answer to what is asked."""
-        return self.answer in ("label", "log_probs") and "label" in self._facts
-
-    @property
-    def num_answers(self) -> int:
-        """How many answers a scene asks for that can be right or wrong, at most."""
-        label = self._facts["label"] if self.is_supervised else None
-        return 0 if label is None else 1 if label.ndim == 1 else label.shape[1]
 
     @property
     def interface(self) -> dict[str, Any]:
@@ -220,14 +206,10 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             "patch_shape": list(space["patches"].shape or ()),
             "answer": self.answer,
             "num_classes": len(self.classes),
-            "num_goals": len(self.classes) if "goal" in self._facts else 0,
+            "num_goals": len(self.classes) if "goal" in space.spaces else 0,
             "context_shape": list(space["context"].shape or ()) if self.context_size else None,
             "can_stop": self.stop,
         }
-
-    def asks(self, look: int) -> bool:
-        """Whether every row must answer after look number ``look``, from 0."""
-        return (look + 1) % self.glimpses_per_answer == 0 or look == self.num_glimpses - 1
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
@@ -251,11 +233,11 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             unknown = ", ".join(sorted(map(str, options.keys() - readers.keys())))
             raise InputError(f"reset knows the options index, location, episode and reset_mask, not {unknown}.")
         # All is read before anything changes, so that a refused reset leaves the environment as it was.
-        read = {name: readers[name](value) for name, value in options.items() if value is not None}
-        rows = read.pop("reset_mask", None)
+        wishes = {name: readers[name](value) for name, value in options.items() if value is not None}
+        rows = wishes.pop("reset_mask", None)
         if seed is not None or self._seed is None:
             self._set_seed(int(self.np_random.integers(2**31)) if seed is None else seed, rows)
-        self._start(rows, **read)
+        self._start(rows, **wishes)
         self._observation = self._observe()
         return self._hand_out(self._observation), self._info()
 
@@ -273,13 +255,14 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             raise InputError("Every row has ended: call reset before the next step.")
         if self._moving:
             self._advance(action["answer"], acting)
-        due, last = self._what_ends(action)
+        due, last = self.questions.ending(self._look, self._facts, action.get("stop"))
         due, last = due & acting, last & acting
         moving = acting & ~last
 
         previous = self._location
         self._location = torch.where(moving[:, None], action["location"].clamp(-1, 1), previous)
-        reward, components = self._judge(self._transition(action, previous, due, last), acting)
+        state = self._facts, self._look, self._location, previous, self._log_probs
+        reward, components = self._judge(self._transition(action, *state, due, last), acting)
         self._look = self._look + moving
         starting, self._finished = self._finished, self._finished | last
         terminated = self._finished
@@ -449,39 +432,23 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             facts = {name: value[at] for name, value in self._facts.items()}
             self._show(self._moving.advance(facts, answer[at]), at)
 
-    def _what_ends(self, action: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Which rows' answers are due with this action, and whose last one it is: (B,) bool each."""
-        last = self._look == self.num_glimpses - 1
-        due = last | ((self._look + 1) % self.glimpses_per_answer == 0)
-        label = self._facts.get("label")
-        if label is not None and label.ndim == 2:
-            following = self._look // self.glimpses_per_answer + 1
-            asked = label.gather(1, following.clamp(max=label.shape[1] - 1)[:, None])[:, 0] != UNASKED
-            last = last | due & ~(asked & (following < label.shape[1]))
-        if self.stop:
-            due, last = due | action["stop"], last | action["stop"]
-        if "over" in self._facts:
-            last = last | self._facts["over"]
-        return due, last
-
-    def _judge(self, transition: Transition, acting: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """What a step pays the acting rows: (B,), and for info what each part of it does, if it has parts."""
-        components = getattr(self.reward, "components", None)
-        parts = {f"reward/{name}": part for name, part in components(transition).items()} if components else {}
-        if not self._reward_is_checked:
-            for name, part in parts.items():
-                self._check_reward(name, part)
-        reward = sum(parts.values(), torch.zeros_like(transition.location[:, 0])) if parts else self.reward(transition)
-        if not self._reward_is_checked:
-            self._check_reward(type(self.reward).__name__, reward)
-            self._reward_is_checked = bool(transition.last.any())  # some are wrong at the end alone
-        return torch.where(acting, reward, 0), {name: torch.where(acting, part, 0) for name, part in parts.items()}
-
-    def _transition(self, action: dict[str, Tensor], previous: Tensor, due: Tensor, last: Tensor) -> Transition:
-        fields = self._facts | {
-            "location": self._location,
-            "previous_location": previous,
-            "step": self._look,
+    def _transition(
+        self,
+        action: Mapping[str, Tensor],
+        facts: Mapping[str, Tensor],
+        look: Tensor,
+        location: Tensor,
+        previous_location: Tensor,
+        previous_log_probs: Tensor,
+        due: Tensor,
+        last: Tensor,
+    ) -> Transition:
+        """What the reward is told of a step."""
+        fields = {
+            **facts,
+            "location": location,
+            "previous_location": previous_location,
+            "step": look,
             "stop": action.get("stop", torch.zeros_like(last)),
             "due": due,
             "last": last,
@@ -490,11 +457,21 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             fields["answer"] = action["answer"]
         if self.answer == "log_probs":
             fields["answer"] = action["answer"].argmax(-1)
-            fields |= {"log_probs": action["answer"], "previous_log_probs": self._log_probs}
-        if "label" in fields and fields["label"].ndim == 2:
-            number = self._look // self.glimpses_per_answer
-            fields["label"] = fields["label"].gather(1, number.clamp(max=fields["label"].shape[1] - 1)[:, None])[:, 0]
+            fields |= {"log_probs": action["answer"], "previous_log_probs": previous_log_probs}
+        if "label" in fields:
+            fields["label"] = self.questions.label(look, facts)
         return Transition(**fields)
+
+    def _example_transition(self, facts: Mapping[str, Tensor]) -> Transition:
+        """A step like any other, of zeros but for the facts of one scene."""
+        rows = self.num_envs
+        location = torch.zeros(rows, 2, device=self.device)
+        look = torch.zeros(rows, dtype=torch.int64, device=self.device)
+        log_probs = torch.zeros(rows, len(self.classes), device=self.device)
+        answer = {"box": location.new_zeros(rows, 4), "log_probs": log_probs}.get(self.answer or "", look)
+        everywhere = {name: value.expand(rows, *value.shape[1:]) for name, value in facts.items()}
+        none = torch.zeros_like(look, dtype=torch.bool)
+        return self._transition({"answer": answer}, everywhere, look, location, location, log_probs, none, none)
 
     def _observe(self) -> dict[str, Tensor]:
         observation = {
@@ -590,72 +567,10 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     def _read_integers(self, name: str, value: Any, high: int | None = None) -> Tensor:
         return read_integers(name, value, self.num_envs, high, self.device)
 
-    # What the parts say to one another when the environment is built.
-
     def _example(self) -> Scene:
         """A scene like any other, for shapes and names."""
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         return self.scenes.draw(zero, RowRandom(zero, zero))
-
-    def _check_questions(self, example: Scene) -> None:
-        """Refuses to ask for what the world cannot judge."""
-        label = example.facts.get("label")
-        if self.answer in ("label", "log_probs") and label is None and not self._moving:
-            raise InputError(f"env.answer={self.answer} needs a world with classes to name: set env.answer to null.")
-        if self.answer == "box" and "target" not in example.facts:
-            raise InputError("env.answer=box needs a world that asks for one object: set env.answer=label.")
-        if self._moving:
-            if self.answer != "label":
-                raise InputError(f"This world moves with the agent's answers: set env.answer=label, not {self.answer}.")
-            if self.glimpses_per_answer > 1:
-                raise InputError("This world moves with every look: set env.glimpses_per_answer=1.")
-            if self.num_glimpses < self._moving.num_answers:
-                raise InputError(
-                    f"This world is over after {self._moving.num_answers} answers: set env.num_glimpses to at least as "
-                    f"many, not {self.num_glimpses}."
-                )
-        if label is not None and label.ndim == 2 and self.answer != "box":
-            needed = self.glimpses_per_answer * label.shape[1]
-            if self.stop:
-                raise InputError("env.stop=true ends an episode with one answer, but this world asks for several.")
-            if self.num_glimpses < needed:
-                raise InputError(
-                    f"This world asks up to {label.shape[1]} answers: with env.glimpses_per_answer="
-                    f"{self.glimpses_per_answer} set env.num_glimpses to at least {needed}, not {self.num_glimpses}."
-                )
-        if self.context_size:
-            height, width = example.images.shape[-2:]
-            if self.context_size[0] > height or self.context_size[1] > width:
-                raise InputError(f"env.context_size {self.context_size} is larger than the images, {(height, width)}.")
-
-    def _try_reward(self, facts: Mapping[str, Tensor]) -> None:
-        """Calls the reward on zeros, so that one which this world cannot serve is refused at once."""
-        none = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
-        self._facts = {name: value.expand(self.num_envs, *value.shape[1:]) for name, value in facts.items()}
-        self._location = torch.zeros(self.num_envs, 2, device=self.device)
-        self._look = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
-        self._log_probs = torch.zeros(self.num_envs, len(self.classes), device=self.device)
-        shape = {"label": (), "log_probs": self._log_probs.shape[1:], "box": (4,)}
-        action = {}
-        if self.answer:
-            action["answer"] = self._location.new_zeros(self.num_envs, *shape[self.answer])
-        try:
-            self.reward(self._transition(action, self._location, none, none))
-        except MissingField as error:
-            raise InputError(f"{type(self.reward).__name__} does not fit this world: {error}") from error
-        except Exception:  # what else is wrong with it, the first step will tell
-            pass
-
-    def _check_reward(self, name: str, reward: Any) -> None:
-        if not isinstance(reward, Tensor):
-            raise InputError(f"{name} must return a tensor, got {type(reward).__name__}.")
-        if reward.shape != (self.num_envs,) or reward.dtype != torch.float32 or reward.device != self._look.device:
-            raise InputError(
-                f"{name} must return ({self.num_envs},) float32 on {self._look.device}, "
-                f"got {describe(reward)} on {reward.device}."
-            )
-        if reward.isnan().any():
-            raise InputError(f"{name} returned NaN.")
 
 
 class GlimpseEnv(gymnasium.Env):
@@ -695,6 +610,19 @@ class GlimpseEnv(gymnasium.Env):
         """The (H, W, 3) uint8 picture of :meth:`GlimpseVectorEnv.render`."""
         frames = self.vector_env.render()
         return None if frames is None else frames[0]
+
+
+def _check_context(size: int | Sequence[int] | None, images: Tensor) -> tuple[int, int] | None:
+    """Height and width of the coarse view of such images (B, C, H, W)."""
+    if size is None:
+        return None
+    pair = tuple(size) if isinstance(size, Sequence) else (size, size)
+    if len(pair) != 2 or not all(isinstance(pixels, int) and pixels >= 1 for pixels in pair):
+        raise InputError(f"env.context_size must be a whole number of at least 1, or [height, width], got {size!r}.")
+    height, width = images.shape[-2:]
+    if pair[0] > height or pair[1] > width:
+        raise InputError(f"env.context_size {pair} is larger than the images, {(height, width)}.")
+    return pair
 
 
 def check_parts(action: Any, space: spaces.Space) -> None:

@@ -54,11 +54,11 @@ class Moving(Protocol):
     """A scene set whose scenes change under the agent's answers.
 
     Attributes:
-        num_answers: after how many every scene is over, at the latest.
+        horizon: after how many answers every scene is over, at the latest.
     """
 
     @property
-    def num_answers(self) -> int: ...
+    def horizon(self) -> int: ...
 
     def advance(self, facts: Mapping[str, Tensor], answer: Tensor) -> Scene:
         """What B scenes become after an answer (B,); an episode ends where the fact ``over`` (B,) bool is true."""

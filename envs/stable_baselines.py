@@ -1,4 +1,4 @@
-"""Glimpse environments for Stable-Baselines3 (extra ``sb3``): a batch is one VecEnv, nothing is done row by row."""
+"""Glimpse environments for Stable-Baselines3 (extra ``sb3``): a whole batch is one VecEnv."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Noise = Mapping[str, Tensor]
 def draw_noise(random: RowRandom, env: GlimpseVectorEnv, name: str = "policy") -> Noise:
     """What all choices of an episode are sampled with, in the rows of ``random``."""
     widths = {"location": 2}
-    if env.answer and not env.is_supervised:
+    if env.answer and not env.questions.is_supervised:
         widths["answer"] = 4 if env.answer == "box" else 1
     if env.stop:
         widths["stop"] = 1
@@ -59,7 +59,7 @@ def collect(
     """
     location = location or agent.location
     observation, info = env.reset(options=options)
-    right = info["label"] if env.is_supervised else None
+    right = info["label"] if env.questions.is_supervised else None
     acting = torch.ones_like(info["index"], dtype=torch.bool)
     everybody, nobody, no_answer = acting, ~acting, torch.zeros_like(info["index"])
     state = None
@@ -77,7 +77,7 @@ def collect(
             sample = choose(location(thought.features), "location")
         # Where a network has broken down, the world goes on and the loss will tell.
         action = {"location": sample.clamp(-1, 1).nan_to_num()}
-        regular = env.asks(step)
+        regular = env.questions.asks(step)
         due = acting
         if agent.stop is not None:
             policy = agent.stop(thought.features)
@@ -101,7 +101,7 @@ def collect(
                     else:
                         action["answer"] = likely.log_softmax(-1).nan_to_num(nan=0.0, neginf=-math.inf)
                     if regular or agent.stop is not None:
-                        asked = right if right.ndim == 1 else right[:, step // env.glimpses_per_answer]
+                        asked = right if right.ndim == 1 else right[:, step // env.questions.glimpses_per_answer]
                         logits.append(said.logits)
                         labels.append(torch.where(due, asked, UNASKED))
         features.append(thought.features)

@@ -39,6 +39,8 @@ class Transition:
         boxes: (B, N, 4) float32, of all objects of the scene.
         labels: (B, N) int64, their classes.
         present: (B, N) bool, which of the N there are.
+        caught: (B,) bool, in Catch, whether the ball has just fallen on the paddle; there are also ``ball``, ``speed``,
+            ``paddle`` and ``over``, see :class:`envs.catch.Games`.
     """
 
     location: Tensor
@@ -56,6 +58,7 @@ class Transition:
     boxes: Tensor
     labels: Tensor
     present: Tensor
+    caught: Tensor
 
     def __init__(self, **fields: Tensor) -> None:
         self.__dict__.update(fields)

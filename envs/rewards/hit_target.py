@@ -24,4 +24,5 @@ class HitTarget:
     def __call__(self, transition: Transition) -> Tensor:
         location, target = transition.location, transition.target
         hit = ((location >= target[:, :2]) & (location <= target[:, 2:])).all(1)
-        return (hit & (transition.last ^ self.every_look)).float()
+        counts = ~transition.last if self.every_look else transition.last  # the last step moves the gaze no more
+        return (hit & counts).float()

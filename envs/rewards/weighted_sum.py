@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.rewards import Reward, Transition
+from envs.rewards import MissingField, Reward, Transition
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,13 @@ class WeightedSum:
 
     def components(self, transition: Transition) -> dict[str, Tensor]:
         """What each reward adds to the sum, (B,) float32 by its name."""
-        weights = self.weights or {}
-        return {name: weights.get(name, 1.0) * reward(transition) for name, reward in self.rewards.items()}
+        weights, paid = self.weights or {}, {}
+        for name, reward in self.rewards.items():
+            try:
+                paid[name] = weights.get(name, 1.0) * reward(transition)
+            except MissingField as error:
+                raise MissingField(f"in reward.rewards.{name}, {error}") from error
+        return paid
 
     def __call__(self, transition: Transition) -> Tensor:
         return torch.stack(list(self.components(transition).values())).sum(0)

@@ -199,7 +199,7 @@ class GlimpseTask(Task):
             raise InputError(f"task.batch_size ({batch_size}) is larger than the training split ({images} images).")
         self.steps_per_epoch, self.examples_per_step = images // batch_size, batch_size
         # Where the agent may stop, its error alone says nothing of the time it took.
-        self.monitor = "error" if self.env.is_supervised and not self.env.stop else "return"
+        self.monitor = "error" if self.env.questions.is_supervised and not self.env.stop else "return"
         self.maximize = self.monitor == "return"
 
         with torch.random.fork_rng(devices=[]):
@@ -208,15 +208,14 @@ class GlimpseTask(Task):
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
         learns_std = any("std" in name for name, _ in self.agent.named_parameters())
-        if self.weights.entropy and not (learns_std or self.agent.stop or self._answers_are_chosen):
-            raise InputError("task.weights.entropy moves nothing but a learned deviation: set policy.learn_std=true.")
+        chooses = self.agent.stop is not None or (self.env.answer == "label" and not self.env.questions.is_supervised)
+        if self.weights.entropy and not (learns_std or chooses):
+            raise InputError(
+                "task.weights.entropy moves nothing here, where neither stops nor moves are sampled and no deviation "
+                "is learned: set policy.learn_std=true or task.weights.entropy=0."
+            )
         if compile:
             self.agent.step = torch.compile(self.agent.step)  # type: ignore[method-assign]
-
-    @property
-    def _answers_are_chosen(self) -> bool:
-        """Whether answers are sampled and scored as moves are."""
-        return self.env.answer is not None and not self.env.is_supervised
 
     def forward(self, step: int) -> StepResult:
         self.agent.anneal(self.progress)
@@ -259,7 +258,7 @@ class GlimpseTask(Task):
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
-        """Mean return, and where answers can be right or wrong, the error in percent.
+        """Mean return and what its parts pay, and where answers can be right or wrong, the error in percent.
 
         An image is in error if any of its answers is wrong. Validation: the policy's preferred choices. Test: also
         with sampled choices (the mean over ten trajectories), with their class probabilities averaged, and with
@@ -286,11 +285,12 @@ class GlimpseTask(Task):
         for index, counted in _batches(len(env.scenes), env.num_envs, self.device):
             played = [play(self.agent, env, index, self._row_seed, look, number) for number in range(trajectories)]
             for total, rollout in zip(totals, played, strict=False):
-                total["return"] += float(rollout.reward.sum(0)[counted].double().sum())
+                for name, paid in {"return": rollout.reward, **rollout.components}.items():
+                    total[name] += float(paid.sum(0)[counted].double().sum())
                 if env.stop:
                     total["glimpses"] += float(_glimpses(rollout)[counted].sum())
-            if env.is_supervised:
-                several = self.env.num_answers > 1
+            if env.questions.is_supervised:
+                several = self.env.questions.num_answers > 1
                 said = [_probabilities(rollout, several) for rollout in played]
                 right = _right_answers(played[0], several)
                 for total, probabilities in zip(totals, [*said, torch.stack(said).mean(0)], strict=True):
@@ -369,7 +369,11 @@ class GlimpseTask(Task):
 
     def get_extra_state(self) -> dict[str, Any]:
         """What a trained model must know that no tensor holds."""
-        return {"classes": list(self.env.classes), "num_answers": self.env.num_answers, "interface": self.env.interface}
+        return {
+            "classes": list(self.env.classes),
+            "num_answers": self.env.questions.num_answers,
+            "interface": self.env.interface,
+        }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Refuses the state of another world."""

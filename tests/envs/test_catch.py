@@ -168,7 +168,7 @@ def share_caught(player: Callable[[Facts], Tensor], count: int = 10_000) -> floa
     games = Source(num_test=count).load("test")
     index = torch.arange(count)
     facts = dict(games.draw(index, RowRandom(torch.zeros_like(index), index)).facts)
-    for _ in range(games.num_answers):
+    for _ in range(games.horizon):
         assert not facts["over"].any()
         facts = dict(games.advance(facts, player(facts)).facts)
     assert facts["over"].all()

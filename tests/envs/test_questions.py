@@ -82,8 +82,8 @@ def test_answers_fall_due_in_turn_and_a_row_ends_with_its_last() -> None:
     env = vector_env(SEQUENCES, num_glimpses=6, glimpses_per_answer=2)
     _, info = start(env)
     assert torch.equal(info["label"], SEQUENCES.facts["label"])
-    assert env.num_answers == 3
-    assert [env.asks(look) for look in range(6)] == [False, True] * 3
+    assert env.questions.num_answers == 3
+    assert [env.questions.asks(look) for look in range(6)] == [False, True] * 3
     # The right answers, in turn; what is answered between the due looks does not count.
     given = [[0, 2, 3], [0, 2, 3], [1, 3, 0], [1, 3, 0], [3, 0, 0], [3, 0, 0]]
     rewards, ended = [], []
@@ -209,8 +209,8 @@ def test_a_box_may_be_the_answer() -> None:
     act(env, answer=BOXES.flip(0).tolist())
     assert torch.equal(seen[0].answer, BOXES.flip(0))
     assert torch.equal(seen[0].target, BOXES)
-    assert not env.is_supervised
-    assert env.num_answers == 0
+    assert not env.questions.is_supervised
+    assert env.questions.num_answers == 0
 
 
 def test_a_goal_is_seen_and_nothing_need_be_answered() -> None:
@@ -247,7 +247,7 @@ def test_the_context_is_the_scene_averaged_down() -> None:
 class Counter(World):
     """A number that answers raise; it is the brightness of the image in tenths, and over at 3."""
 
-    num_answers = 5
+    horizon = 5
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         return self._scene(index)
@@ -313,6 +313,14 @@ def test_gymnasium_finds_no_fault(options: Values) -> None:
     assert picture.dtype == np.uint8
 
 
+def test_a_sequence_of_one_answer_may_be_ended_by_a_stop() -> None:
+    env = vector_env(World({"label": torch.tensor([[0], [1], [2]])}), num_glimpses=4, stop=True)
+    start(env)
+    _, reward, terminated, *_ = act(env, answer=[0, 0, 2], stop=[True, True, False])
+    assert reward.tolist() == [1, 0, 0]
+    assert terminated.tolist() == [True, True, False]
+
+
 # What does not fit.
 
 
@@ -327,7 +335,10 @@ def test_gymnasium_finds_no_fault(options: Values) -> None:
         (CLASSES, {"answer": "word"}, "env.answer must be one of None, label, log_probs, box"),
         (CLASSES, {"answer": None}, r"CorrectAnswer does not fit this world: transition\.answer is not given"),
         (CLASSES, {"glimpses_per_answer": 0}, "env.glimpses_per_answer must be at least 1"),
-        (CLASSES, {"context_size": (2, 0)}, "env.context_size must be at least 1"),
+        *(
+            (CLASSES, {"context_size": size}, "env.context_size must be a whole number of at least 1, or")
+            for size in [(2, 0), (2,), (2, 2, 2), 2.0, "2"]
+        ),
         (CLASSES, {"context_size": 7}, r"env.context_size \(7, 7\) is larger than the images, \(6, 8\)"),
         (Counter({"number": torch.zeros(4)}), {"answer": "log_probs"}, "moves with the agent's answers"),
     ],

@@ -131,7 +131,7 @@ def test_the_rows_share_one_environment() -> None:
     assert env.get_attr("num_glimpses") == [3] * 4
     assert env.get_attr("num_glimpses", [0, 2]) == [3, 3]
     assert env.get_attr("single_action_space", 1) == [gymnasium.spaces.MultiDiscrete([9, 3])]
-    assert env.env_method("asks", 2, indices=[0]) == [True]
+    assert env.env_method("render", indices=[0, 1]) == [None, None]  # nothing was said of pictures
     env.set_attr("render_mode", None)
     assert not env.has_attr("colour")
     assert env.env_is_wrapped(gymnasium.Wrapper) == [False] * 4

@@ -48,7 +48,7 @@ class World:
 class Walk(World):
     """A number that answers move by -1, 0 or 1."""
 
-    num_answers = 1
+    horizon = 1
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         return self.advance({"number": torch.zeros_like(index)}, torch.ones_like(index))

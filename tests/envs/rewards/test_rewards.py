@@ -334,7 +334,6 @@ def test_every_reward_is_paid_in_a_world_that_fits(reward: Reward, options: dict
         (TargetDistance(), {}, "target"),
         (BoxOverlap(), {}, "target"),
         (BoxOverlap(), {"images": TARGETS}, "answer is a class, not a box: set env.answer=box"),
-        (WeightedSum({"a": CorrectAnswer(), "b": TargetDistance()}), {}, "target"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, dict | str) else "",
 )
@@ -346,6 +345,13 @@ def test_a_reward_that_does_not_fit_is_refused_when_the_world_is_built(
     ) as told:
         vector_env(reward, **options)
     assert isinstance(told.value.__cause__, MissingField)
+
+
+def test_a_part_that_does_not_fit_is_named() -> None:
+    reward = WeightedSum({"right": CorrectAnswer(), "way": TargetDistance()})
+    message = r"WeightedSum does not fit this world: in reward\.rewards\.way, transition\.target is not given"
+    with pytest.raises(InputError, match=message):
+        vector_env(reward)
 
 
 def test_an_episode_by_hand() -> None:
