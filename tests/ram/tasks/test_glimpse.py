@@ -10,6 +10,10 @@ from torch import Tensor
 from envs import GlimpseSensor, GlimpseVectorEnv, InputError
 from envs.images import ImageSet
 from envs.random import RowRandom
+from envs.rewards import Reward
+from envs.rewards.correct_answer import CorrectAnswer
+from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.weighted_sum import WeightedSum
 from ram.agent import RecurrentAttention
 from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
 from ram.collect import collect, play
@@ -25,9 +29,19 @@ def _images(count: int = 40, size: int = 10, classes: int = 3) -> ImageSet:
 
 
 def _task(
-    images: ImageSet | None = None, policy: object = LocationNetwork, num_glimpses: int = 3, **options: object
+    images: ImageSet | None = None,
+    policy: object = LocationNetwork,
+    num_glimpses: int = 3,
+    reward: Reward | None = None,
+    **options: object,
 ) -> GlimpseTask:
-    env = partial(GlimpseVectorEnv, images=images or _images(), sensor=GlimpseSensor(4), num_glimpses=num_glimpses)
+    env = partial(
+        GlimpseVectorEnv,
+        images=images or _images(),
+        sensor=GlimpseSensor(4),
+        num_glimpses=num_glimpses,
+        reward=reward,
+    )
     agent = partial(
         RecurrentAttention,
         glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=16),
@@ -205,6 +219,16 @@ def test_evaluation_counts_every_image_once(monkeypatch: pytest.MonkeyPatch) -> 
     answers = play(task.agent, env, torch.arange(40), task._row_seed).logits[-1].argmax(-1)
     expected = 100 * (answers != images.labels).float().mean().item()
     assert task.evaluate("validation")["error"] == pytest.approx(expected)
+
+
+def test_evaluation_tells_what_each_part_of_the_reward_pays() -> None:
+    parts = {"right": CorrectAnswer(), "cost": EarlyAnswer(cost=0.25)}
+    measured = _task(reward=WeightedSum(parts, {"cost": 2.0})).evaluate("test")
+    for suffix in ("", "_sampled", "_random"):
+        right, cost = measured[f"reward/right{suffix}"], measured[f"reward/cost{suffix}"]
+        assert right == pytest.approx(1 - measured[f"error{suffix}"] / 100)
+        assert cost == pytest.approx(2 * (right - 3 * 0.25))  # three glimpses
+        assert measured[f"return{suffix}"] == pytest.approx(right + cost)
 
 
 def test_evaluation_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
