@@ -81,15 +81,19 @@ class MovingAverage(Baseline):
 class Learned(Baseline):
     """b_t(h_t), linear in the features and trained by squared error (Mnih et al. 2014, section 3.1).
 
-    It reads the features without sending a gradient back.
+    Args:
+        through_core: let its gradient into the core and glimpse networks. Where no label teaches them, they learn what
+            matters from what the return depends on, as actor and critic share their layers in Mnih et al. (2016).
     """
 
-    def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
+    def __init__(self, feature_size: int, rollouts_per_image: int, through_core: bool = False) -> None:
         super().__init__(feature_size, rollouts_per_image)
+        self.through_core = through_core
         self.head = nn.Linear(feature_size, 1)
 
     def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
-        value = self.head(rollout.features.detach()).squeeze(-1)
+        features = rollout.features if self.through_core else rollout.features.detach()
+        value = self.head(features).squeeze(-1)
         return Estimate(value.detach(), (value - returns)[rollout.acting].square().mean())
 
 

@@ -96,6 +96,13 @@ def test_the_baseline_loss_trains_the_baseline_alone() -> None:
     assert _touched(task, task(0).loss) == {"baseline.head"}
 
 
+def test_a_baseline_through_the_core_trains_what_it_reads() -> None:
+    task = _task(baseline=partial(Learned, through_core=True), weights=_only(baseline=1.0))
+    for parameter in task.agent.location.parameters():
+        parameter.requires_grad_(False)
+    assert _touched(task, task(0).loss) == {"baseline.head", "agent.core", "agent.glimpse"}
+
+
 @pytest.mark.parametrize("num_glimpses", [1, 2, 5])
 def test_neither_the_first_nor_the_never_used_location_is_scored(num_glimpses: int) -> None:
     task = _task(num_glimpses=num_glimpses)
