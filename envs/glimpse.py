@@ -74,6 +74,11 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             ended only ``reset`` helps. NEXT_STEP: its next action starts a new episode, with reward 0. SAME_STEP: the
             step that ends it returns the new episode's first look, and the last one in ``info["final_obs"]``.
         render_mode: "rgb_array" or None.
+
+    Attributes:
+        scenes: the split.
+        classes: the names of all answers, or goals.
+        questions: which answers are due when.
     """
 
     metadata = {
@@ -162,27 +167,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         horizon = self._moving.horizon if self._moving else None
         self.questions = Questions(example.facts, horizon, answer, num_glimpses, glimpses_per_answer, stop)
         self.context_size = _check_context(context_size, example.images)
-        channels, classes = example.images.shape[1], len(self.classes)
-        observation: dict[str, spaces.Space] = {
-            "patches": spaces.Box(0, 1, self.sensor.patch_shape(channels), np.float32),
-            "location": spaces.Box(-1, 1, (2,), np.float32),
-            "step": spaces.Discrete(num_glimpses),
-        }
-        if "goal" in example.facts:
-            observation["goal"] = spaces.Discrete(classes)
-        if self.context_size:
-            observation["context"] = spaces.Box(0, 1, (channels, *self.context_size), np.float32)
-        action: dict[str, spaces.Space] = {"location": spaces.Box(-1, 1, (2,), np.float32)}
-        if answer:
-            action["answer"] = {
-                "label": spaces.Discrete(classes),
-                "log_probs": spaces.Box(-np.inf, 0, (classes,), np.float32),
-                "box": spaces.Box(-1, 1, (4,), np.float32),
-            }[answer]
-        if stop:
-            action["stop"] = spaces.Discrete(2)
-        self.single_observation_space = spaces.Dict(observation)
-        self.single_action_space = spaces.Dict(action)
+        self.single_observation_space = self._space_of_observations(example)
+        self.single_action_space = self._space_of_actions()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
@@ -566,6 +552,35 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     def _read_integers(self, name: str, value: Any, high: int | None = None) -> Tensor:
         return read_integers(name, value, self.num_envs, high, self.device)
+
+    # What the parts say to one another when the environment is built.
+
+    def _space_of_observations(self, example: Scene) -> spaces.Dict:
+        """The space of what one row observes."""
+        channels = example.images.shape[1]
+        parts: dict[str, spaces.Space] = {
+            "patches": spaces.Box(0, 1, self.sensor.patch_shape(channels), np.float32),
+            "location": spaces.Box(-1, 1, (2,), np.float32),
+            "step": spaces.Discrete(self.num_glimpses),
+        }
+        if "goal" in example.facts:
+            parts["goal"] = spaces.Discrete(len(self.classes))
+        if self.context_size:
+            parts["context"] = spaces.Box(0, 1, (channels, *self.context_size), np.float32)
+        return spaces.Dict(parts)
+
+    def _space_of_actions(self) -> spaces.Dict:
+        """The space of what one row does."""
+        parts: dict[str, spaces.Space] = {"location": spaces.Box(-1, 1, (2,), np.float32)}
+        if self.answer == "label":
+            parts["answer"] = spaces.Discrete(len(self.classes))
+        elif self.answer == "log_probs":
+            parts["answer"] = spaces.Box(-np.inf, 0, (len(self.classes),), np.float32)
+        elif self.answer == "box":
+            parts["answer"] = spaces.Box(-1, 1, (4,), np.float32)
+        if self.stop:
+            parts["stop"] = spaces.Discrete(2)
+        return spaces.Dict(parts)
 
     def _example(self) -> Scene:
         """A scene like any other, for shapes and names."""
