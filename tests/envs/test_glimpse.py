@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -21,10 +21,15 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
-from envs.images import ImageSet
+from envs.images import ImageSet, arrays, canvas
 from envs.images.glyphs import Source
 from envs.random import RowRandom
 from envs.rewards import Transition
+from envs.rewards.box_overlap import BoxOverlap
+from envs.rewards.correct_answer import CorrectAnswer
+from envs.rewards.hit_target import HitTarget
+from envs.rewards.weighted_sum import WeightedSum
+from envs.scene import UNASKED
 from envs.sensor import GlimpseSensor
 
 Values = dict[str, Any]
@@ -273,6 +278,8 @@ class Pair:
 
     ours: GlimpseVectorEnv
     reference: SyncVectorEnv
+    act: Callable[[int, int], Values] = actions
+    paid: list[float] = field(default_factory=list)
 
     def reset(self, seed: int | None = None, mask: np.ndarray | None = None) -> None:
         results = [
@@ -280,16 +287,19 @@ class Pair:
             for env in (self.ours, self.reference)
         ]
         self.compare([observation for observation, _ in results])
+        assert results[0][1].keys() == results[1][1].keys()
         for name in ("index", "label"):
             of_rows = slice(None) if mask is None else mask
-            np.testing.assert_array_equal(results[0][1][name][of_rows], results[1][1][name][of_rows])
+            if name in results[1][1]:
+                np.testing.assert_array_equal(results[0][1][name][of_rows], results[1][1][name][of_rows])
 
     def step(self, seed: int) -> np.ndarray:
-        action = actions(self.ours.num_envs, seed)
+        action = self.act(self.ours.num_envs, seed)
         results = [env.step(action) for env in (self.ours, self.reference)]
         for part in range(4):
             self.compare([result[part] for result in results])
         self.compare_info(results[0][4], results[1][4])
+        self.paid += results[0][1].tolist()
         ended: np.ndarray = results[0][2]
         return ended
 
@@ -317,10 +327,10 @@ class Pair:
                 np.testing.assert_array_equal(ours[name][present], value[present], err_msg=name)
 
 
-def pair(mode: AutoresetMode, **options: Any) -> Pair:
+def pair(mode: AutoresetMode, act: Callable[[int, int], Values] = actions, **options: Any) -> Pair:
     options = {"reward": Telling(), "images": image_set(augmentation=flicker)} | options
     reference = SyncVectorEnv([lambda: single_env(**options)] * 4, autoreset_mode=mode)
-    return Pair(vector_env(autoreset_mode=mode, **options), reference)
+    return Pair(vector_env(autoreset_mode=mode, **options), reference, act)
 
 
 @pytest.mark.parametrize("num_glimpses", [1, 2, 4])
@@ -361,6 +371,109 @@ def test_a_seed_reaches_only_the_rows_that_are_reset(mode: AutoresetMode) -> Non
     both.reset(seed=100, mask=np.array([False, True, False, True]))
     both.step(1)
     both.reset(mask=np.ones(4, bool))
+
+
+# The same of scenes on a canvas, whatever they ask.
+
+
+PIECES = arrays.Source(
+    images=np.random.default_rng(0).integers(256, size=(60, 5, 6), dtype=np.uint8),
+    labels=np.arange(60) % 3,
+    augmentation=flicker,
+)
+
+
+def scenes(ask: Any, num_objects: int | tuple[int, int]) -> canvas.Source:
+    """Small objects among clutter on 8 x 20 pixels."""
+    return canvas.Source(PIECES, (8, 20), num_objects, num_clutter=2, clutter_size=3, ask=ask)
+
+
+CANVASES: dict[str, Values] = {
+    "read": {
+        "images": scenes("read", (1, 3)),
+        "reward": WeightedSum({"right": CorrectAnswer(), "told": Telling()}, {"told": 0.01}),
+        "num_glimpses": 8,
+        "glimpses_per_answer": 2,
+    },
+    "find": {
+        "images": scenes("find", (2, 3)),
+        "reward": HitTarget(),
+        "num_glimpses": 4,
+        "answer": None,
+        "context_size": (3, 5),
+    },
+    "box": {
+        "images": scenes("box", 1),
+        "reward": BoxOverlap(),
+        "num_glimpses": 3,
+        "glimpses_per_answer": 2,
+        "answer": "box",
+    },
+}
+
+
+def answering(ask: str) -> Callable[[int, int], Values]:
+    """Chooses as :func:`actions` does, with the answers that a scene asks for: a class or the end, none, or a box."""
+
+    def act(count: int, seed: int) -> Values:
+        action, generator = actions(count, seed), np.random.default_rng(seed + 1000)
+        if ask == "read":
+            return action | {"answer": generator.integers(4, size=count)}
+        if ask == "box":
+            corners = np.sort(generator.uniform(-1, 1, (count, 2, 2)).astype(np.float32), axis=1)
+            return action | {"answer": corners.reshape(count, 4)}
+        return {"location": action["location"]}
+
+    return act
+
+
+@pytest.mark.parametrize("ask", CANVASES)
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP, DISABLED])
+def test_a_row_of_scenes_is_a_single_environment_step_for_step(mode: AutoresetMode, ask: str) -> None:
+    both = pair(mode, answering(ask), **CANVASES[ask])
+    both.reset(seed=7)
+    ended: set[int] = set()
+    for step in range(24):
+        if step in (1, 6):
+            both.reset(mask=np.arange(4) % 3 == step % 3)
+        over = both.step(step)
+        ended.add(int(over.sum()))
+        if mode is DISABLED and over.any():
+            both.reset(mask=over)
+    assert ended - {0, 4}, "the rows never ended apart"
+    assert len(set(both.paid)) > 1, "all steps paid alike"
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("ask", CANVASES)
+def test_a_scene_to_be_judged_by_is_played_among_others_as_alone(ask: str, split: str) -> None:
+    options, index = {**CANVASES[ask], "split": split}, [2, 0, 5, 2]
+    together = vector_env(autoreset_mode=DISABLED, **options)
+    alone = [single_env(**options) for _ in index]
+    seen, info = together.reset(seed=9, options={"index": index})
+    shown = [env.reset(seed=9, options={"index": number}) for env, number in zip(alone, index, strict=True)]
+    for number, (observation, told) in enumerate(shown):
+        assert_same(row(seen, number), observation)
+        assert_same(row(info, number), told)
+    assert_same(row(seen, 0), row(seen, 3))
+    if ask == "read":
+        assert len(set((info["label"] != UNASKED).sum(1).tolist())) > 1, "all scenes ask for as many answers"
+
+    over = np.zeros(4, bool)
+    while not over.all():
+        action = answering(ask)(4, int(seen["step"].max()))
+        seen, reward, terminated, truncated, info = together.step(action)
+        for number, env in enumerate(alone):
+            if over[number]:  # it stands still
+                assert_same(row(seen, number), shown[number][0])
+                assert (reward[number], terminated[number], truncated[number]) == (0, True, False)
+                continue
+            observation, *judged, told = env.step(row(action, number))
+            shown[number] = observation, told
+            assert_same(row(seen, number), observation)
+            assert [reward[number], terminated[number], truncated[number]] == judged
+            assert_same(row(info, number), told)
+        over = terminated
 
 
 def test_the_result_at_an_autoreset_by_hand() -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ram
 from envs import InputError
 from ram import evaluate, train
+from ram.collect import play
 
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32"),
@@ -166,6 +168,63 @@ def test_the_trained_model_predicts_without_the_training_data(monkeypatch: pytes
     assert set(prediction.label) <= {"0", "1", "2"}
     assert prediction.probability.shape == (5, 3)
     assert prediction.location.shape == (5, 2, 2)
+
+
+OBJECTS = [
+    *("images@images.objects=arrays", "images.objects.path=data.npz"),
+    *("images.num_train=32", "images.num_validation=16", "images.num_test=16"),
+]
+WORLDS = {
+    "search": [*OBJECTS, "images.size=24", "reward=target_distance", "env.num_glimpses=3"],
+    "locate": [*OBJECTS, "images.size=16", "images.clutter_size=4", "env.num_glimpses=2"],
+    "sequences": [
+        *(*OBJECTS, "images.size=24", "env.context_size=8"),
+        *("env.num_glimpses=4", "env.glimpses_per_answer=1"),
+    ],
+    "catch": [
+        *("images.size=6", "images.num_train=32", "images.num_validation=16", "images.num_test=16"),
+        "env.num_glimpses=5",
+    ],
+}
+
+
+@pytest.mark.parametrize("experiment", WORLDS)
+def test_a_run_of_any_world_is_loaded_with_its_best_weights_and_plays_on(
+    monkeypatch: pytest.MonkeyPatch, experiment: str
+) -> None:
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 255, (80, 8, 8), np.uint8), np.arange(80) % 4
+    np.savez("data.npz", images=images, labels=labels)
+    small = [word for word in SMALL if not word.startswith(("images.", "env.", "trainer.max_epochs"))]
+    words = [f"experiment={experiment}", *small, *WORLDS[experiment], "trainer.max_steps=2"]
+    _command(monkeypatch, train, *words, "hydra.run.dir=runs/a")
+
+    Path("data.npz").rename("away.npz")
+    model = ram.load("runs/a")
+    kept, agent = load_file("runs/a/checkpoints/best.safetensors"), model.agent.state_dict()
+    assert agent.keys() == {name.removeprefix("agent.") for name in kept if name.startswith("agent.")}
+    assert all(torch.equal(value, kept[f"agent.{name}"]) for name, value in agent.items())
+    last = _weights(Path("runs/a"))
+    assert not all(torch.equal(value, last[f"agent.{name}"]) for name, value in agent.items()), "not the averaged ones"
+
+    if experiment == "sequences":
+        prediction = model.predict(images.reshape(5, 1, 32, 32))
+        assert prediction.probability.shape == (5, 4, 5)  # up to three objects and the end; four classes and the end
+        assert prediction.location.shape == (5, 4, 2)
+        for label, likeliest in zip(prediction.label, prediction.probability.argmax(-1).tolist(), strict=True):
+            names = ["end" if number == 4 else str(number) for number in [*likeliest, 4]]
+            assert label.split() == names[: names.index("end")]
+    else:
+        with pytest.raises(InputError, match=r"^predict names classes, which this agent has not learnt: [^.]*[.]$"):
+            model.predict(images.reshape(5, 1, 32, 32))
+
+    Path("away.npz").rename("data.npz")
+    env = model.env(num_envs=16, split="test", output="torch", autoreset_mode="Disabled")
+    env.reset(seed=model.seed)
+    played = [play(model.agent, env, torch.arange(16), model.seed, "sampled", number).reward for number in range(10)]
+    paid = sum(reward.sum(0).mean().item() for reward in played) / 10
+    assert paid != 0
+    assert paid == pytest.approx(_metrics(Path("runs/a"))["test/return_sampled"], rel=1e-5)
 
 
 def _refusal(monkeypatch: pytest.MonkeyPatch, module: object, *arguments: str) -> str:

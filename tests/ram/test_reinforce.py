@@ -1,13 +1,23 @@
 """The estimator against numbers worked out by hand and against the exact gradient of an enumerable problem."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from envs import GlimpseSensor, GlimpseVectorEnv
+from envs.images import ImageSet
+from envs.rewards.cross_entropy import NegativeCrossEntropy
+from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.weighted_sum import WeightedSum
+from ram.agent import RecurrentAttention
 from ram.baselines import Baseline, Estimate, Learned, LeaveOneOut, MovingAverage, NoBaseline
+from ram.collect import collect
+from ram.networks import Categorical, CoreNetwork, GlimpseNetwork
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 
 STEPS, CHOICES = 2, 3
@@ -150,3 +160,139 @@ def test_a_baseline_that_saw_the_choices_own_return_would_be_caught() -> None:
     parameters = torch.randn(1 + CHOICES, CHOICES, dtype=torch.float64)
     difference = _mean_estimate(parameters, Cheat(CHOICES, 1), 1, 1.0) - _exact_gradient(parameters, 1.0)
     assert difference.abs().max() > 1e-2
+
+
+# An agent that may stop, in the environment itself: at each of two looks it stops, or goes on to the left or the right;
+# after the third look it must answer.
+
+WAYS = ["s", "ls", "rs", "ll", "lr", "rl", "rr"]
+LOOKS, SIZE = 3, 4
+
+
+@dataclass(frozen=True)
+class Side:
+    """The left or the right of the image, so that all ways can be counted up."""
+
+    choice: Categorical
+
+    def sample(self, noise: Tensor) -> Tensor:
+        x = 1.2 * self.choice.sample(noise[..., :1]) - 0.6
+        return torch.stack([x, torch.zeros_like(x)], dim=-1)
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        return self.choice.log_prob((sample[..., 0] > 0).long())
+
+    def entropy(self) -> Tensor:
+        return self.choice.entropy().mean()
+
+
+class SideNetwork(nn.Module):
+    """Chooses the side, in place of the location network."""
+
+    def __init__(self, feature_size: int) -> None:
+        super().__init__()
+        self.logits = nn.Linear(feature_size, 2)
+
+    def forward(self, features: Tensor) -> Side:
+        return Side(Categorical(self.logits(features.detach())))
+
+
+def _agent_that_may_stop(rows: int, rollouts: int) -> tuple[RecurrentAttention, GlimpseVectorEnv]:
+    generator = torch.Generator().manual_seed(0)
+    env = GlimpseVectorEnv(
+        ImageSet(torch.rand(1, 1, 6, 6, generator=generator), torch.tensor([1]), ("a", "b", "c")),
+        GlimpseSensor(3),
+        WeightedSum({"answer": NegativeCrossEntropy(), "haste": EarlyAnswer(0.3)}),
+        num_envs=rows,
+        num_glimpses=LOOKS,
+        answer="log_probs",
+        stop=True,
+        rollouts_per_image=rollouts,
+        first_location="center",
+        output="torch",
+        autoreset_mode="Disabled",
+    )
+    env.reset(seed=0)
+    agent = RecurrentAttention(
+        **env.interface,
+        glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=8),
+        core=partial(CoreNetwork, cell="gru", size=SIZE),
+        policy=SideNetwork,
+    )
+    for parameter in agent.parameters():
+        nn.init.normal_(parameter, std=0.7, generator=generator)
+    agent.action.logits[0].weight.data *= 5  # so that it matters what was seen
+    return agent, env
+
+
+def _go(agent: RecurrentAttention, env: GlimpseVectorEnv, ways: list[str]) -> Rollout:
+    """A rollout whose rows go the given ways, for their noise lies far out on the one side or the other."""
+    stop, side = torch.zeros(LOOKS, len(ways), 1), torch.zeros(LOOKS, len(ways), 2)
+    for row, way in enumerate(ways):
+        for look, choice in enumerate(way):
+            stop[look, row] = 9.0 if choice == "s" else -9.0
+            side[look, row] = {"l": -9.0, "r": 9.0, "s": 0.0}[choice]
+    index = torch.zeros(len(ways) // env.rollouts_per_image, dtype=torch.long)
+    rollout = collect(agent, env, {"stop": stop, "location": side}, {"index": index})
+    gone = [""] * len(ways)
+    for row, look in product(range(len(ways)), range(LOOKS)):
+        if rollout.moved[look, row]:
+            gone[row] += "r" if rollout.location[look + 1, row, 0] > 0 else "l"
+        elif rollout.acting[look, row] and look < LOOKS - 1:
+            gone[row] += "s"
+    assert gone == ways
+    return rollout
+
+
+def _policy_of(agent: RecurrentAttention) -> list[Tensor]:
+    return [agent.stop.logits.weight, agent.stop.logits.bias, agent.location.logits.weight, agent.location.logits.bias]
+
+
+def _chances(agent: RecurrentAttention) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """The probability and the return of every way, and the policy's parameters, in double precision.
+
+    What is known after a look is given: nothing that the policy's parameters could change.
+    """
+    rollout = _go(agent, _agent_that_may_stop(len(WAYS), 1)[1], WAYS)
+    known = rollout.features.detach().double()
+    parameters = [parameter.detach().double().requires_grad_() for parameter in _policy_of(agent)]
+    stop_weight, stop_bias, side_weight, side_bias = parameters
+    chances = []
+    for row, way in enumerate(WAYS):
+        chance = torch.ones((), dtype=torch.float64)
+        for look, choice in enumerate(way):
+            going_on, stopping = (stop_weight @ known[look, row] + stop_bias).softmax(0)
+            left, right = (side_weight @ known[look, row] + side_bias).softmax(0)
+            chance = chance * {"s": stopping, "l": going_on * left, "r": going_on * right}[choice]
+        chances.append(chance)
+    return torch.stack(chances), rollout.reward.sum(0).double(), parameters
+
+
+@pytest.mark.parametrize(
+    ("build", "rollouts"),
+    [(NoBaseline, 1), (MovingAverage, 1), (Learned, 1), (LeaveOneOut, 2), (LeaveOneOut, 3)],
+    ids=["none", "moving_average", "learned", "leave_one_out_2", "leave_one_out_3"],
+)
+def test_the_mean_estimate_is_the_exact_gradient_where_the_agent_may_stop(build: type[Baseline], rollouts: int) -> None:
+    together = list(product(range(len(WAYS)), repeat=rollouts))  # of the rollouts of one image
+    agent, env = _agent_that_may_stop(rollouts * len(together), rollouts)
+    chances, returns, parameters = _chances(agent)
+    assert chances.sum().item() == pytest.approx(1)
+    assert len(returns.unique()) == len(WAYS)
+    exact = torch.autograd.grad((chances * returns).sum(), parameters)
+
+    baseline = build(SIZE, rollouts).eval()
+    if isinstance(baseline, MovingAverage):
+        baseline.mean, baseline.weight = torch.tensor(-0.4), torch.tensor(0.5)
+    rollout = _go(agent, env, [WAYS[number] for numbers in together for number in numbers])
+    following = discounted_returns(rollout.reward)
+    advantage = following - baseline(rollout, following).value
+    mean = torch.zeros((), dtype=torch.float64)
+    for image, numbers in enumerate(together):
+        rows = slice(rollouts * image, rollouts * (image + 1))
+        loss = policy_gradient_loss(rollout.log_prob[:, rows], advantage[:, rows], rollout.mask[:, rows])
+        mean = mean - chances.detach()[list(numbers)].prod() * loss
+    estimate = torch.autograd.grad(mean, _policy_of(agent))
+    for ours, theirs in zip(estimate, exact, strict=True):
+        assert theirs.abs().max() > 1e-2
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5)

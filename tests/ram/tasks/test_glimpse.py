@@ -1,5 +1,6 @@
 """The glimpse task: who is trained by what, what an evaluation counts, and whether the gaze is learnt."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,9 @@ from envs.random import RowRandom
 from envs.rewards import Reward
 from envs.rewards.correct_answer import CorrectAnswer
 from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.target_distance import TargetDistance
 from envs.rewards.weighted_sum import WeightedSum
+from envs.scene import END, UNASKED
 from ram.agent import RecurrentAttention
 from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
 from ram.collect import collect, play
@@ -313,6 +316,191 @@ def test_predict_plays_each_image_on_its_own() -> None:
         model.predict(torch.zeros(2, 3, 10, 10))
     with pytest.raises(InputError, match=r"floats in \[0, 1\]"):
         model.predict(255 * images.images)
+
+
+# Agents that can be followed by hand: where all pixels looked at have the brightness v, look t leaves h = t * v.
+
+CENTRES = (0.5, 1.0, 1.5)
+"""The logit of a class is 4 (c h - c^2 / 2), so that the likeliest class is the one whose c is nearest to h."""
+
+
+def _probability(h: float) -> list[float]:
+    """The probability of every class: exp(-2 (h - c)^2) over the sum of these."""
+    density = [math.exp(-2 * (h - centre) ** 2) for centre in CENTRES]
+    return [each / sum(density) for each in density]
+
+
+def _plain(*brightness: float) -> Tensor:
+    """Images, each of one brightness everywhere."""
+    return torch.tensor(brightness)[:, None, None, None].expand(-1, 1, 8, 8).contiguous()
+
+
+def _by_hand(
+    images: Tensor, labels: list[list[int]] | list[int], classes: tuple[str, ...], **options: object
+) -> tuple[GlimpseTask, GlimpseModel]:
+    """A task with such an agent, and what is restored from it.
+
+    A look reads one pixel: first in the middle, then at x = tanh(h / 2), y = -x. Where the agent may stop, the logit of
+    stopping is h - 1.1, over 0: it prefers to once h exceeds 1.1.
+    """
+    arguments = {
+        "env": partial(
+            GlimpseVectorEnv,
+            images=ImageSet(images, torch.tensor(labels), classes),
+            sensor=GlimpseSensor(1),
+            num_glimpses=6,
+            first_location="center",
+            **options,
+        ),
+        "agent": partial(
+            RecurrentAttention,
+            glimpse=partial(GlimpseNetwork, patch_features=1, location_features=1, output_size=1),
+            core=partial(CoreNetwork, size=1),
+        ),
+    }
+    task = GlimpseTask(**arguments, baseline=NoBaseline, batch_size=1)  # type: ignore[arg-type]
+    centre = torch.tensor(CENTRES)
+    weights = {
+        "glimpse.patch.weight": torch.ones(1, 1),
+        "glimpse.merge.weight": torch.tensor([[1.0, 0.0]]),
+        "core.layers.0.glimpse.weight": torch.ones(1, 1),
+        "core.layers.0.hidden.weight": torch.ones(1, 1),
+        "location.mean.0.weight": torch.tensor([[0.5], [-0.5]]),
+        "action.logits.0.weight": 4 * centre[:, None],
+        "action.logits.0.bias": -2 * centre**2,
+        "stop.logits.weight": torch.tensor([[0.0], [1.0]]),
+        "stop.logits.bias": torch.tensor([0.0, -1.1]),
+    }
+    for name, parameter in task.agent.named_parameters():
+        parameter.data = weights.get(name, torch.zeros_like(parameter))
+    model = GlimpseTask.restore(task.state_dict(), arguments | {"seed": 0, "device": "cpu"})
+    return task, model
+
+
+A, B, E = range(3)
+WITH_END = ("a", "b", END)
+
+
+def _paths(looks: dict[float, int], longest: int) -> Tensor:
+    """Where the agent looks at images of the given brightness until it has seen enough; then its last look repeats."""
+    x = [[math.tanh(min(t, looks[v] - 1) * v / 2) for t in range(longest)] for v in looks]
+    return torch.stack([torch.tensor(x), -torch.tensor(x)], dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [
+        (WITH_END, ("a b", "b", "a a a", "a a b", "")),
+        (("a", "b", "c"), ("a b c", "b c c", "a a a", "a a b", "c c c")),
+    ],
+)
+def test_several_answers_are_predicted_up_to_the_end(classes: tuple[str, ...], labels: tuple[str, ...]) -> None:
+    _, model = _by_hand(_plain(0.5), [[A, A, A]], classes, glimpses_per_answer=2)
+    brightness = (0.25, 0.5, 0.1, 0.15, 1.0)
+    prediction = model.predict(_plain(*brightness))
+    assert prediction.label == labels
+    # Answers after looks 2, 4 and 6: (N, A, K), also those after the end.
+    expected = torch.tensor([[_probability(t * v) for t in (2, 4, 6)] for v in brightness])
+    torch.testing.assert_close(prediction.probability, expected)
+    torch.testing.assert_close(prediction.location, _paths(dict.fromkeys(brightness, 6), 6))
+
+
+def test_predict_asks_for_nothing_that_the_agents_own_reward_needs() -> None:
+    _, model = _by_hand(_plain(0.5), [A], ("a", "b", "c"))
+    model.env = partial(model.env, reward=TargetDistance())
+    assert model.predict(_plain(0.1, 0.5)).label == ("a", "c")
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_an_image_is_in_error_if_any_of_its_answers_is_wrong(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
+    scenes = [  # brightness, what is right, how many of the answers due are right, and whether all are
+        (0.25, [A, B, E], 3, True),
+        (0.25, [A, A, E], 2, False),  # one is wrong, in the middle
+        (0.5, [B, E, UNASKED], 2, True),  # no third is due
+        (0.5, [A, B, A], 0, False),  # all are wrong, in one image
+        (1.0, [E, UNASKED, UNASKED], 1, True),
+        (1.0, [B, E, UNASKED], 1, False),
+        (0.15, [A, A, B], 3, True),
+        (0.1, [A, A, B], 2, False),  # the last one alone is wrong
+    ]
+    brightness, labels, right, faultless = zip(*scenes, strict=True)
+    task, _ = _by_hand(_plain(*brightness), list(labels), WITH_END, glimpses_per_answer=2)
+    measured = task.evaluate("test")
+    # A brightness looks the same everywhere: where the agent looks makes no difference.
+    for name in ("error", "error_sampled", "error_mc", "error_random"):
+        assert measured[name] == pytest.approx(100 * faultless.count(False) / 8)
+    for name in ("return", "return_sampled", "return_random"):
+        assert measured[name] == pytest.approx(sum(right) / 8)
+    assert task.evaluate("validation")["error"] == pytest.approx(50)
+    assert (task.monitor, task.maximize) == ("error", False)
+
+
+def test_who_may_stop_is_measured_by_the_answer_and_the_looks_until_then() -> None:
+    scenes = [  # brightness, looks until h exceeds 1.1, the class nearest to h by then, and the right class
+        (1.0, 2, E, E),
+        (0.6, 2, B, B),
+        (0.5, 3, E, B),  # after two looks it would have been right, and after one look A
+        (0.3, 4, B, E),  # after five looks it would have been right
+        (0.1, 6, A, A),  # never stops
+    ]
+    brightness, looks, said, labels = zip(*scenes, strict=True)
+    task, _ = _by_hand(_plain(*brightness), list(labels), ("a", "b", "c"), stop=True, reward=EarlyAnswer(0.1))
+    measured = task.evaluate("test")
+    right = [first == second for first, second in zip(said, labels, strict=True)]
+    for suffix in ("", "_random"):
+        assert measured[f"error{suffix}"] == pytest.approx(100 * right.count(False) / 5)
+        assert measured[f"glimpses{suffix}"] == pytest.approx(sum(looks) / 5)
+        assert measured[f"return{suffix}"] == pytest.approx((sum(right) - 0.1 * sum(looks)) / 5)
+    assert (task.monitor, task.maximize) == ("return", True)
+
+
+def test_who_may_stop_predicts_by_then_and_its_last_look_repeats() -> None:
+    _, model = _by_hand(_plain(0.5), [A], ("a", "b", "c"), stop=True, reward=EarlyAnswer())
+    looks = {1.0: 2, 0.6: 2, 0.5: 3, 0.3: 4, 0.1: 6}
+    prediction = model.predict(_plain(*looks))
+    assert prediction.label == ("c", "b", "c", "b", "a")
+    expected = torch.tensor([_probability(count * v) for v, count in looks.items()])
+    torch.testing.assert_close(prediction.probability, expected)
+    torch.testing.assert_close(prediction.location, _paths(looks, 6))
+    # There are as many looks as the slowest image needs.
+    quick = {1.0: 2, 0.5: 3}
+    torch.testing.assert_close(model.predict(_plain(*quick)).location, _paths(quick, 3))
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_the_averaged_answers_of_an_image_are_those_of_averaged_probabilities(stop: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = 0.6 * torch.rand(60, 1, 8, 8, generator=generator)
+    first, second = (torch.randint(3, (60,), generator=generator).tolist() for _ in range(2))
+    several = [[one, UNASKED if one == E else other] for one, other in zip(first, second, strict=True)]
+    options = {"stop": True, "reward": EarlyAnswer()} if stop else {"glimpses_per_answer": 3}
+    labels = [[one] for one in first] if stop else several
+    task, _ = _by_hand(images, first if stop else several, WITH_END, **options)
+    env = task._env("test", 60)
+    env.reset(seed=task._row_seed)
+    played = [play(task.agent, env, torch.arange(60), task._row_seed, "sampled", number) for number in range(10)]
+
+    wrong = np.zeros((60, 11), bool)  # after every trajectory, and by their mean
+    looks = np.full((60, 10), 6)
+    for row, right in enumerate(labels):
+        said = []
+        for number, rollout in enumerate(played):
+            stops = [look for look, action in enumerate(rollout.actions) if stop and action["stop"][row]]
+            looks[row, number] = stops[0] + 1 if stops else 6
+            due = [looks[row, number]] if stop else [3, 6]
+            said.append([_probability(rollout.features[look - 1, row].item()) for look in due])
+        for number, probabilities in enumerate([*said, np.mean(said, axis=0)]):
+            answers = np.argmax(probabilities, axis=-1).tolist()
+            wrong[row, number] = any(a != b for a, b in zip(answers, right, strict=True) if b != UNASKED)
+
+    measured = task.evaluate("test")
+    assert measured["error_sampled"] == pytest.approx(100 * wrong[:, :10].mean())
+    assert measured["error_mc"] == pytest.approx(100 * wrong[:, 10].mean())
+    assert abs(measured["error_mc"] - measured["error_sampled"]) > 1  # so that they cannot be taken for one another
+    if stop:
+        assert measured["glimpses_sampled"] == pytest.approx(looks.mean())
+        assert 1.5 < looks.mean() < 5.5
 
 
 def test_pictures_are_drawn() -> None:
