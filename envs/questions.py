@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -27,6 +28,7 @@ class Questions:
 
     Attributes:
         is_supervised: whether the fact ``label`` tells the right answers.
+        label_shape: of a scene's label, () or (A,), where it does.
         num_answers: how many answers a scene asks for that can be right or wrong, at most.
 
     Raises:
@@ -46,7 +48,8 @@ class Questions:
         self.glimpses_per_answer = glimpses_per_answer or num_glimpses
         named = answer in ("label", "log_probs")
         self.is_supervised = named and "label" in facts
-        self.num_answers = facts["label"][0].numel() if self.is_supervised else 0
+        self.label_shape = tuple(facts["label"].shape[1:]) if self.is_supervised else None
+        self.num_answers = 0 if self.label_shape is None else math.prod(self.label_shape)
 
         if named and not self.is_supervised and horizon is None:
             raise InputError(f"env.answer={answer} needs a world with classes to name: set env.answer to null.")

@@ -51,9 +51,9 @@ class GlimpseNetwork(nn.Module):
     ) -> None:
         super().__init__()
         if contrast <= 0:
-            raise InputError(f"glimpse.contrast must be positive, got {contrast}.")
+            raise InputError(f"task.agent.glimpse.contrast must be positive, got {contrast}.")
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
-        _positive("glimpse", **sizes)
+        _positive("task.agent.glimpse", **sizes)
         self.output_size = output_size
         self.patch = nn.Linear(math.prod(patch_shape), patch_features)
         self.location = nn.Linear(2, location_features)
@@ -83,7 +83,7 @@ class ContextNetwork(nn.Module):
 
     def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
         super().__init__()
-        _positive("context", channels=channels)
+        _positive("task.agent.context", channels=channels)
         depth, height, width = context_shape
         self.layers = nn.Sequential(
             nn.Conv2d(depth, channels, 3, padding=1),
@@ -268,6 +268,7 @@ class LocationNetwork(nn.Module):
     """
 
     outputs = 2
+    options = "policy"  # where a configuration sets them
     log_std: Tensor
 
     def __init__(
@@ -281,10 +282,10 @@ class LocationNetwork(nn.Module):
     ) -> None:
         super().__init__()
         if hidden_size < 0:
-            raise InputError(f"policy.hidden_size must not be negative, got {hidden_size}.")
+            raise InputError(f"{self.options}.hidden_size must not be negative, got {hidden_size}.")
         for name, value in [("std", std), ("final_std", final_std)]:
             if value is not None and value <= 0:
-                raise InputError(f"policy.{name} must be positive, got {value}.")
+                raise InputError(f"{self.options}.{name} must be positive, got {value}.")
         if learn_std and final_std is not None:
             raise InputError("policy.learn_std and policy.final_std exclude each other: set one of them.")
         self.initial_std, self.final_std = std, final_std
@@ -337,7 +338,7 @@ class ActionNetwork(nn.Module):
     def __init__(self, feature_size: int, num_classes: int, hidden_size: int = 0) -> None:
         super().__init__()
         if hidden_size < 0:
-            raise InputError(f"action.hidden_size must not be negative, got {hidden_size}.")
+            raise InputError(f"task.agent.action.hidden_size must not be negative, got {hidden_size}.")
         self.logits = _read_out(feature_size, num_classes, hidden_size)
 
     def forward(self, features: Tensor) -> Categorical:
@@ -358,6 +359,7 @@ class BoxNetwork(LocationNetwork):
     """
 
     outputs = 4
+    options = "task.agent.box"
 
     def __init__(
         self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = None
@@ -378,7 +380,7 @@ class StopNetwork(nn.Module):
     def __init__(self, feature_size: int, probability: float = 0.1) -> None:
         super().__init__()
         if not 0 < probability < 1:
-            raise InputError(f"stop.probability must lie between 0 and 1, got {probability}.")
+            raise InputError(f"task.agent.stop.probability must lie between 0 and 1, got {probability}.")
         self.logits = nn.Linear(feature_size, 2)
         nn.init.zeros_(self.logits.weight)
         self.logits.bias.data = torch.tensor([1 - probability, probability]).log()

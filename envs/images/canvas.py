@@ -198,6 +198,8 @@ class SceneCanvas:
     def _name_classes(self) -> tuple[str, ...]:
         """The names of the answers. Raises :class:`InputError` where the objects do not allow what is asked."""
         ask, classes = self.source.ask, self.objects.classes
+        if ask == "read" and END in classes:
+            raise InputError(f'images.ask=read ends with a class named "{END}": rename that of images.objects.')
         if ask == "read" and self.least < self.most:
             return (*classes, END)
         if ask == "count":

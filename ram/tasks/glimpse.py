@@ -86,7 +86,7 @@ class GlimpseModel:
     ) -> None:
         self.env, self.agent, self.seed, self.device = env, agent.eval(), seed, device
         self.classes = tuple(world["classes"])
-        self._num_answers, self._interface = world["num_answers"], world["interface"]
+        self._label_shape, self._interface = world["label_shape"], world["interface"]
 
     @torch.no_grad()
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
@@ -100,7 +100,7 @@ class GlimpseModel:
         Raises:
             InputError: if the images have another shape or type.
         """
-        if self._num_answers == 0 or self._interface["num_goals"]:
+        if self._label_shape is None or self._interface["num_goals"]:
             raise InputError("predict names classes, which this agent has not learnt: step its environment instead.")
         tensor = torch.as_tensor(images)
         if tensor.is_floating_point():
@@ -112,8 +112,8 @@ class GlimpseModel:
             raise InputError(
                 f"predict needs images of shape (N, {channels}, H, W) with N of at least 1, got {tuple(tensor.shape)}."
             )
-        several = self._num_answers > 1
-        unlabelled = torch.zeros(len(tensor), *[self._num_answers] * several, dtype=torch.long)
+        several = math.prod(self._label_shape) > 1
+        unlabelled = torch.zeros(len(tensor), *self._label_shape, dtype=torch.long)
         env = self.env(
             images=ImageSet(tensor, unlabelled, self.classes),
             reward=CorrectAnswer(),  # the agent's own may need to know more of a scene
@@ -369,9 +369,10 @@ class GlimpseTask(Task):
 
     def get_extra_state(self) -> dict[str, Any]:
         """What a trained model must know that no tensor holds."""
+        shape = self.env.questions.label_shape
         return {
             "classes": list(self.env.classes),
-            "num_answers": self.env.questions.num_answers,
+            "label_shape": None if shape is None else list(shape),
             "interface": self.env.interface,
         }
 

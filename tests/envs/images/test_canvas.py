@@ -464,6 +464,7 @@ def test_options_are_checked_on_construction(options: dict[str, Any], told: str)
             {"objects": plain([0.5], classes=("cat",)), "num_objects": 2, "ask": "sum"},
             r"images\.ask=sum needs objects whose classes are numbers, not cat",
         ),
+        ({"objects": plain([0.5], classes=("end",)), "ask": "read"}, r"images\.ask=read ends with a class named .end."),
         ({"objects": Source(GLYPHS)}, r"images\.objects must give images of one object each, not scenes"),
         ({"objects": "nosuch"}, "'nosuch' names no image source"),
     ],

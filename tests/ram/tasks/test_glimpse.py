@@ -405,6 +405,14 @@ def test_several_answers_are_predicted_up_to_the_end(classes: tuple[str, ...], l
     torch.testing.assert_close(prediction.location, _paths(dict.fromkeys(brightness, 6), 6))
 
 
+def test_a_sequence_of_one_answer_is_predicted_when_it_is_due() -> None:
+    _, model = _by_hand(_plain(0.5), [[A]], ("a", "b", "c"), glimpses_per_answer=3)
+    prediction = model.predict(_plain(0.2, 0.4))  # h is 0.6 and 1.2 after three looks, twice as much after six
+    assert prediction.label == ("a", "b")
+    torch.testing.assert_close(prediction.probability, torch.tensor([_probability(0.6), _probability(1.2)]))
+    assert prediction.location.shape == (2, 3, 2)
+
+
 def test_predict_asks_for_nothing_that_the_agents_own_reward_needs() -> None:
     _, model = _by_hand(_plain(0.5), [A], ("a", "b", "c"))
     model.env = partial(model.env, reward=TargetDistance())
