@@ -133,16 +133,12 @@ class CatchVectorEnv(GlimpseVectorEnv):
     The other arguments, and the way to use it, are those of :class:`GlimpseVectorEnv`.
     """
 
-    metadata = GlimpseVectorEnv.metadata | {"render_fps": 6}
-
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**_with_defaults(arguments))
 
 
 class CatchEnv(GlimpseEnv):
     """One game of Catch: a view of :class:`CatchVectorEnv` with one row, in numpy."""
-
-    metadata = GlimpseEnv.metadata | {"render_fps": 6}
 
     def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
         super().__init__(render_mode, **_with_defaults(arguments))

@@ -28,6 +28,8 @@ from envs.rewards.correct_answer import CorrectAnswer
 from envs.scene import UNASKED, Moving, Scene
 from envs.sensor import GlimpseSensor, PreparedImages, Sensor
 
+_MOVING_FPS = 6  # pictures a second of a scene that moves; one that stands still is looked at more slowly
+
 
 class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     """A batch of scenes, each seen through its own gaze; a pure-torch core with the interface of Gymnasium.
@@ -156,12 +158,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.output = output
         self.device = torch.device(device)
         self.render_mode = render_mode
-        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.scenes = load_split(resolve_source(images), split, self.device)
         self.classes = self.scenes.classes
         # An image that changes under one rollout's answers is another rollout's no more.
         self._moving = self.scenes if isinstance(self.scenes, Moving) else None
         self._rows_per_image = 1 if self._moving else rollouts_per_image
+        rate = _MOVING_FPS if self._moving else self.metadata["render_fps"]
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode, "render_fps": rate}
 
         example = self._example()
         horizon = self._moving.horizon if self._moving else None
@@ -601,6 +604,7 @@ class GlimpseEnv(gymnasium.Env):
         self.vector_env = GlimpseVectorEnv(
             num_envs=1, autoreset_mode=AutoresetMode.DISABLED, render_mode=render_mode, **arguments
         )
+        self.metadata = {**self.metadata, "render_fps": self.vector_env.metadata["render_fps"]}
         self.render_mode = render_mode
         self.observation_space = self.vector_env.single_observation_space
         self.action_space = self.vector_env.single_action_space

@@ -30,7 +30,7 @@ class Animation:
     """Frames (H, W, 3) uint8 to be shown one after another."""
 
     frames: tuple[np.ndarray, ...]
-    frames_per_second: float = 2.0
+    frames_per_second: float
 
 
 class Task(nn.Module, ABC):

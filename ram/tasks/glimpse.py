@@ -356,7 +356,7 @@ class GlimpseTask(Task):
             looks.append(torch.cat([location, location[-1:].expand(rest, -1, -1)]))
         return {
             "glimpses.png": sheets[-1],
-            "glimpses.gif": Animation(tuple(sheets)),
+            "glimpses.gif": Animation(tuple(sheets), env.metadata["render_fps"]),
             "locations.png": location_heatmap(torch.cat(looks, dim=1)),
         }
 

@@ -397,3 +397,9 @@ def test_options_that_do_not_fit_the_game_are_refused(options: dict[str, Any], m
 def test_a_world_in_which_nothing_can_be_caught_refuses_the_reward() -> None:
     with pytest.raises(InputError, match=r"Caught does not fit this world: transition\.caught is not given"):
         GlimpseVectorEnv(images=GLYPHS, reward=Caught())
+
+
+def test_what_moves_is_shown_faster() -> None:
+    still, moving = GlimpseVectorEnv("glyphs", split="validation"), CatchVectorEnv()
+    assert moving.metadata["render_fps"] > still.metadata["render_fps"]
+    assert CatchEnv().metadata["render_fps"] == moving.metadata["render_fps"]

@@ -18,7 +18,7 @@ def test_the_events_hold_scalars_text_pictures_and_hparams(tmp_path: Path) -> No
     tracker = Tracker(tmp_path)
     tracker.scalars({"loss/total": 0.5}, 3)
     tracker.text("config", "seed: 0\nlr: 1")
-    tracker.pictures({"still.png": FRAMES[1], "moving.gif": Animation(FRAMES)}, 3, "test")
+    tracker.pictures({"still.png": FRAMES[1], "moving.gif": Animation(FRAMES, 2.0)}, 3, "test")
     tracker.finish(
         {"seed": 0, "sizes": [1, 2], "none": None}, {"test/error": 1.5, "steps": 3, "best_step": 2, "commit": "abc"}
     )
@@ -35,7 +35,7 @@ def test_the_events_hold_scalars_text_pictures_and_hparams(tmp_path: Path) -> No
 
 def test_the_files_hold_metrics_and_pictures(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path)
-    tracker.save_pictures({"still.png": FRAMES[1], "moving.gif": Animation(FRAMES)})
+    tracker.save_pictures({"still.png": FRAMES[1], "moving.gif": Animation(FRAMES, 2.0)})
     tracker.finish({}, {"test/error": 1.5, "steps": 3})
     assert json.loads((tmp_path / "metrics.json").read_text()) == {"test/error": 1.5, "steps": 3}
     with Image.open(tmp_path / "moving.gif") as moving:
