@@ -145,7 +145,7 @@ class CatchEnv(GlimpseEnv):
 
 
 def _with_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
-    images = arguments.get("images", Source())
+    images = Source() if arguments.get("images") is None else arguments["images"]
     if not isinstance(images, Source):
         raise InputError(f"Catch needs an envs.catch.Source as images, got {images!r}: see ram/Glimpse-v0 for others.")
     defaults = {
@@ -155,4 +155,5 @@ def _with_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
         "num_glimpses": images.size - 1,
         "glimpses_per_answer": 1,
     }
-    return defaults | arguments
+    given = {name: value for name, value in arguments.items() if value is not None or name not in defaults}
+    return defaults | given

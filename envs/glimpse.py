@@ -18,7 +18,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import ImageSource, Split, check_split, load_split, resolve_source
-from envs.inputs import read, read_flags, read_floats, read_integers
+from envs.inputs import check_whole, read, read_flags, read_floats, read_integers
 from envs.judge import Judge
 from envs.questions import Answer, Questions
 from envs.random import RowRandom
@@ -43,11 +43,11 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     ``context_size`` the whole scene in few pixels, ``context`` (B, C, h', w').
 
     An action is a dict of ``location`` (B, 2), clamped to [-1, 1]; ``answer``, which is a class (B,), the
-    log-probability of every class (B, K), or a box (B, 4), left, top, right, bottom in the units of locations; and with
-    ``stop`` a flag (B,). ``info`` holds ``index`` of every row's scene, and ``label`` if there is one: the right
-    answer (B,), or the right answers in order (B, A), with -100 after a scene's last. Where the reward has parts, the
-    ``info`` of a step holds what each has paid, ``reward/<name>`` (B,). Tensors and arrays handed out are never written
-    again.
+    log-probability of every class (B, K), normalised if it is not, or a box (B, 4), left, top, right, bottom in the
+    units of locations; and with ``stop`` a flag (B,). ``info`` holds ``index`` of every row's scene, and ``label`` if
+    there is one: the right answer (B,), or the right answers in order (B, A), with -100 after a scene's last. Where the
+    reward has parts, the ``info`` of a step holds what each has paid, ``reward/<name>`` (B,). Tensors and arrays handed
+    out are never written again.
 
     ``reset`` takes the options ``index`` (which scenes to show, one for every ``rollouts_per_image`` rows),
     ``location`` (the first ones, (B, 2)), ``episode`` (a number that the draws depend on, one for all rows or (B,)),
@@ -120,11 +120,10 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         for name, value in [
             ("num_envs", num_envs),
             ("num_glimpses", num_glimpses),
-            ("glimpses_per_answer", glimpses_per_answer),
+            ("glimpses_per_answer", 1 if glimpses_per_answer is None else glimpses_per_answer),
             ("rollouts_per_image", rollouts_per_image),
         ]:
-            if value is not None and value < 1:
-                raise InputError(f"env.{name} must be at least 1, got {value}.")
+            check_whole(f"env.{name}", value, 1)
         check_split(split)
         for name, choice, choices in [
             ("answer", answer, (None, *get_args(Answer))),
@@ -146,8 +145,10 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if rollouts_per_image > 1 and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise InputError("env.rollouts_per_image above 1 needs autoreset_mode=AutoresetMode.DISABLED.")
 
-        self.sensor: Sensor = sensor or GlimpseSensor()
-        self.reward = reward or CorrectAnswer()
+        self.sensor: Sensor = GlimpseSensor() if sensor is None else sensor
+        if isinstance(sensor, type) or not hasattr(self.sensor, "prepare"):
+            raise InputError(f"env.sensor must be a sensor, such as envs.GlimpseSensor(), got {sensor!r}.")
+        self.reward = CorrectAnswer() if reward is None else reward
         self.num_envs = num_envs
         self.num_glimpses = num_glimpses
         self.answer = answer
@@ -184,6 +185,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     @property
     def location(self) -> Tensor:
         """Where every gaze is: (B, 2) float32 in [-1, 1], on the environment's device."""
+        if self._seed is None:
+            raise InputError("Call reset before asking for the location or stepping.")
         return self._location
 
     @property
@@ -256,7 +259,9 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         starting, self._finished = self._finished, self._finished | last
         terminated = self._finished
         if self.answer == "log_probs":
-            self._log_probs = action["answer"].clone()  # the caller may fill it anew
+            self._log_probs = action["answer"]
+            if self.questions.num_answers > 1:  # of the next question nothing has been said
+                self._log_probs = torch.where(due[:, None], -math.log(len(self.classes)), self._log_probs)
         if self.render_mode:
             self._record(action, due)
 
@@ -524,7 +529,12 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         elif self.answer:
             shape = (self.num_envs, 4 if self.answer == "box" else len(self.classes))
             infinite = self.answer == "log_probs"
-            action["answer"] = read_floats("action['answer']", actions["answer"], shape, self.device, infinite)
+            answer = read_floats("action['answer']", actions["answer"], shape, self.device, infinite)
+            if infinite:
+                if not answer.isfinite().any(1).all() or (answer == math.inf).any():
+                    raise InputError("action['answer'] must give some class of every row more than none, and none all.")
+                answer = answer.log_softmax(-1)
+            action["answer"] = answer
         if self.stop:
             action["stop"] = read_flags("action['stop']", actions["stop"], self.num_envs, self.device)
         return action

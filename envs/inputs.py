@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,12 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuses what is no whole number of at least ``least``; numpy's are ones too."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def read(name: str, value: Any, device: torch.device) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from inspect import ismethod
 from typing import Any
 
 import torch
@@ -20,16 +23,22 @@ class Judge:
         example: a step as it may happen in this world, on which the reward is tried.
 
     Raises:
-        InputError: the reward reads what this world does not give.
+        InputError: it is no reward, or it reads what this world does not give.
     """
 
     def __init__(self, reward: Reward, example: Transition) -> None:
+        if isinstance(reward, type) or not callable(reward):
+            raise InputError(f"A reward is called with a transition, but {reward!r} is none: give an instance of one.")
         self.reward = reward
+        called = reward.func if isinstance(reward, partial) else reward
+        self.name: str = getattr(called, "__name__", type(called).__name__)
+        components = getattr(reward, "components", None)
+        self._components = components if ismethod(components) else None
         self._is_checked = False
         try:
             reward(example)
         except MissingField as error:
-            raise InputError(f"{type(reward).__name__} does not fit this world: {error}") from error
+            raise InputError(f"{self.name} does not fit this world: {error}") from error
         except Exception:  # what else is wrong with it, the first step will tell
             pass
 
@@ -42,20 +51,21 @@ class Judge:
         Raises:
             InputError: the reward, or a part of it, returns something else.
         """
-        components = getattr(self.reward, "components", None)
-        paid = components(transition) if components else {}
+        paid = self._components(transition) if self._components else {}
+        if not isinstance(paid, Mapping):
+            raise InputError(f"{self.name}.components must return a dict of tensors, got {type(paid).__name__}.")
         parts: dict[str, Tensor] = {f"reward/{name}": part for name, part in paid.items()}
-        self._check(parts, transition)
+        self._check(parts, transition, acting)
         reward = torch.stack(list(parts.values())).sum(0) if parts else self.reward(transition)
-        self._check({type(self.reward).__name__: reward}, transition)
+        self._check({self.name: reward}, transition, acting)
         self._is_checked = self._is_checked or bool(transition.last.any())  # some are wrong at the end alone
         return torch.where(acting, reward, 0), {name: torch.where(acting, part, 0) for name, part in parts.items()}
 
-    def _check(self, rewards: dict[str, Any], transition: Transition) -> None:
-        """Refuses what a reward must not return; later steps are taken on trust, for looking at numbers takes time."""
-        if self._is_checked:
-            return
+    def _check(self, rewards: dict[str, Any], transition: Transition, acting: Tensor) -> None:
+        """Refuses what a reward must not return; on an accelerator, where a look at numbers has to wait, at first."""
         rows, device = len(transition.location), transition.location.device
+        if self._is_checked and device.type != "cpu":
+            return
         for name, reward in rewards.items():
             if not isinstance(reward, Tensor):
                 raise InputError(f"{name} must return a tensor, got {type(reward).__name__}.")
@@ -63,5 +73,5 @@ class Judge:
                 raise InputError(
                     f"{name} must return ({rows},) float32 on {device}, got {describe(reward)} on {reward.device}."
                 )
-            if reward.isnan().any():
-                raise InputError(f"{name} returned NaN.")
+            if not (reward.isfinite() | ~acting).all():
+                raise InputError(f"{name} returned NaN or infinity.")

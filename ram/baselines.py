@@ -82,8 +82,9 @@ class Learned(Baseline):
     """b_t(h_t), linear in the features and trained by squared error (Mnih et al. 2014, section 3.1).
 
     Args:
-        through_core: let its gradient into the core and glimpse networks. Where no label teaches them, they learn what
-            matters from what the return depends on, as actor and critic share their layers in Mnih et al. (2016).
+        through_core: let its gradient into the core and glimpse networks; into a core of two layers as far as the
+            policy's own may go. Where no label teaches them, they learn what matters from what the return depends on,
+            as actor and critic share their layers in Mnih et al. (2016).
     """
 
     def __init__(self, feature_size: int, rollouts_per_image: int, through_core: bool = False) -> None:

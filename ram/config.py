@@ -67,8 +67,8 @@ def check(config: DictConfig) -> None:
         value = plain.get(name)
         if not isinstance(value, int) or value < least:
             raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    # Groups first: there an option has the name that the user typed; the task refers to them.
-    for group in sorted(plain, key=lambda name: name == "task"):
+    # Groups first: there an option has the name that the user typed; env and task refer to them.
+    for group in sorted(plain, key=lambda name: ("env", "task").index(name) if name in ("env", "task") else -1):
         _check_node(str(group), plain[group])
 
 

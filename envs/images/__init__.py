@@ -83,6 +83,8 @@ class ImageSource(Protocol):
 def resolve_source(images: str | ImageSource) -> ImageSource:
     """The source itself, or for a name such as ``"glyphs"`` the ``Source`` of ``envs.images.glyphs``."""
     if not isinstance(images, str):
+        if isinstance(images, type) or not hasattr(images, "load"):
+            raise InputError(f"images={images!r} is no image source, nor the name of one.")
         return images
     try:
         module = importlib.import_module(f"envs.images.{images}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import ImageSet, ImageSource, Split, check_split, load_split, resolve_source
+from envs.inputs import check_whole
 from envs.random import RowRandom
 from envs.scene import END, UNASKED, Scene
 
@@ -67,21 +69,20 @@ class Source:
     num_test: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("size", "num_objects"):  # lists from a configuration, but a source is hashed
+        for name, smallest in [("size", 2), ("num_objects", 1)]:
             value = getattr(self, name)
-            object.__setattr__(self, name, value if isinstance(value, int) else tuple(value))
-        (height, width), (least, most) = _pair(self.size), _pair(self.num_objects)
-        for name, number, smallest in [
-            ("size", min(height, width), 2),
-            ("num_objects", least, 1),
-            ("num_clutter", self.num_clutter, 0),
-            ("clutter_size", self.clutter_size, 1),
-            ("num_train", self.num_train, 1),
-            ("num_validation", self.num_validation, 1),
-            ("num_test", self.num_test, 1),
-        ]:
-            if number is not None and number < smallest:
-                raise InputError(f"images.{name} must be at least {smallest}, got {getattr(self, name)}.")
+            if isinstance(value, list | tuple):
+                if len(value) != 2:
+                    raise InputError(f"images.{name} must be a whole number, or a pair of them, got {value!r}.")
+                object.__setattr__(self, name, tuple(value))  # a list from a configuration, but a source is hashed
+            for number in _pair(value):
+                check_whole(f"images.{name}", number, smallest)
+        for name, smallest in [("num_clutter", 0), ("clutter_size", 1)]:
+            check_whole(f"images.{name}", getattr(self, name), smallest)
+        for name in ("num_train", "num_validation", "num_test"):
+            if getattr(self, name) is not None:
+                check_whole(f"images.{name}", getattr(self, name), 1)
+        least, most = _pair(self.num_objects)
         if least > most:
             raise InputError(f"images.num_objects must be [least, most], got {[least, most]}.")
         if self.ask not in get_args(Ask):
@@ -98,11 +99,14 @@ class Source:
             InputError: the canvas is too small for its objects, or the objects do not allow what is asked.
         """
         check_split(split)
-        source = resolve_source(self.objects)
-        objects = load_split(source, split, device)
+        try:
+            source = resolve_source(self.objects)
+            objects = load_split(source, split, device)
+            clutter = load_split(source, "train", device) if self.num_clutter else None
+        except InputError as error:  # which says "images", as if the objects were all
+            raise InputError(re.sub(r"(?<![\w./])images(?=\.\w|=)", "images.objects", str(error))) from error
         if not isinstance(objects, ImageSet):
             raise InputError("images.objects must give images of one object each, not scenes.")
-        clutter = load_split(source, "train", device) if self.num_clutter else None
         assert clutter is None or isinstance(clutter, ImageSet)
         count = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]
         self._check_room(objects, clutter)
@@ -294,7 +298,7 @@ class SceneCanvas:
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else value
+    return value if isinstance(value, list | tuple) else (value, value)
 
 
 def _window(images: Tensor, rows: int, columns: int) -> Tensor:

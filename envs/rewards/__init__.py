@@ -8,6 +8,16 @@ from torch import Tensor
 
 from envs.errors import InputError
 
+_CURES = {
+    "log_probs": "set env.answer=log_probs",
+    "previous_log_probs": "set env.answer=log_probs",
+    "answer": "set env.answer=label",
+    "label": "take a world with right answers, such as images=glyphs",
+    "target": "take a world that asks for one object, such as images=locate",
+    "goal": "take a world that names a class, such as images=search",
+    "caught": "take images=catch",
+}
+
 
 class MissingField(InputError, AttributeError):
     """A reward asked for what its world does not give."""
@@ -32,7 +42,8 @@ class Transition:
         answer: (B,) int64, the class named by the action; the likeliest one if the agent gives ``log_probs``. With
             ``env.answer=box`` it is the box named, (B, 4) float32.
         log_probs: (B, K) float32, of every class, with ``env.answer=log_probs``.
-        previous_log_probs: (B, K) float32, those of the step before; before the first step all classes are alike.
+        previous_log_probs: (B, K) float32, those of the step before; before the first step, and where several answers
+            are due in turn before the first step of each, all classes are alike.
         label: (B,) int64, the right class of the answer that is due now or next.
         target: (B, 4) float32, the box of the object that is asked for.
         goal: (B,) int64, the class that the agent is told to look for.
@@ -65,11 +76,16 @@ class Transition:
 
     def __getattr__(self, name: str) -> Any:
         given = ", ".join(sorted(self.__dict__))
-        raise MissingField(f"transition.{name} is not given by this world and its actions; there are {given}.")
+        cure = _CURES.get(name, "take another world, or another reward")
+        raise MissingField(f"transition.{name} is not given by this world and its actions ({cure}); there are {given}.")
 
 
 class Reward(Protocol):
-    """Judges a step."""
+    """Judges a step.
+
+    One that is a sum may also have a method ``components(transition)``, which returns what each part adds to it, (B,)
+    float32 by the part's name; the environment then calls that instead and tells it in ``info``.
+    """
 
     def __call__(self, transition: Transition) -> Tensor:
         """Returns (B,) float32. Rows that have ended are ignored."""

@@ -14,10 +14,11 @@ from envs.rewards.correct_answer import CorrectAnswer
 
 @dataclass(frozen=True)
 class EarlyAnswer:
-    """1 for every right answer that is due, less a cost for every glimpse that was taken.
+    """1 for a right answer at the end, less a cost for every glimpse that was taken.
 
     It pays to look again as long as that makes a right answer likelier by more than ``cost``; so it is meant for
-    ``env.stop=true``, where the agent may end the episode.
+    ``env.stop=true``, where the agent ends the episode. Answers on the way are not paid: where they were, it would pay
+    to go on.
 
     Attributes:
         cost: of one glimpse, at least 0.
@@ -30,4 +31,4 @@ class EarlyAnswer:
             raise InputError(f"reward.cost must be a finite number of at least 0, got {self.cost}.")
 
     def __call__(self, transition: Transition) -> Tensor:
-        return CorrectAnswer()(transition) - self.cost
+        return CorrectAnswer()(transition) * transition.last - self.cost

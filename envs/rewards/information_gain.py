@@ -14,8 +14,9 @@ from envs.rewards import Transition
 class InformationGain:
     """The drop in the entropy of the answer since the step before, in nats, at every step.
 
-    Before the first step all K classes are alike: the entropy is log K. It needs ``env.answer=log_probs``. It pays
-    confidence, right or wrong, so use it in a :class:`envs.rewards.weighted_sum.WeightedSum` with the right answer.
+    Before the first step, and before the first on the way to a further answer, all K classes are alike: the entropy is
+    log K. It needs ``env.answer=log_probs``. It pays confidence, right or wrong, so use it in a
+    :class:`envs.rewards.weighted_sum.WeightedSum` with the right answer.
     """
 
     def __call__(self, transition: Transition) -> Tensor:

@@ -14,8 +14,8 @@ from envs.rewards.cross_entropy import check_floor, log_prob_of_label
 class LogProbGain:
     """The gain in log-probability of the right class since the step before, in nats, at every step.
 
-    Before the first step all K classes are alike. So where one answer is asked for, the gains of an episode add up to
-    the last log-probability + log K: negative cross-entropy, paid as it is earned. It needs ``env.answer=log_probs``.
+    Before the first step all K classes are alike. So the gains on the way to an answer add up to its log-probability
+    + log K: negative cross-entropy, paid as it is earned. It needs ``env.answer=log_probs``.
 
     Attributes:
         floor: the least log-probability that counts, below 0; so no gain exceeds ``-floor``.

@@ -43,9 +43,12 @@ class WeightedSum:
         weights, paid = self.weights or {}, {}
         for name, reward in self.rewards.items():
             try:
-                paid[name] = weights.get(name, 1.0) * reward(transition)
+                part = reward(transition)
             except MissingField as error:
                 raise MissingField(f"in reward.rewards.{name}, {error}") from error
+            # What is no such number is handed on as it is, for the environment to refuse.
+            weighed = isinstance(part, Tensor) and part.is_floating_point()
+            paid[name] = weights.get(name, 1.0) * part if weighed else part
         return paid
 
     def __call__(self, transition: Transition) -> Tensor:

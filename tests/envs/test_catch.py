@@ -217,6 +217,18 @@ def test_the_registered_game_is_the_papers() -> None:
     assert env_vec.unwrapped.classes == MOVES
 
 
+@pytest.mark.parametrize("make", [CatchEnv, CatchVectorEnv])
+@pytest.mark.parametrize("option", ["sensor", "reward", "num_glimpses", "glimpses_per_answer"])
+def test_what_is_given_as_none_is_the_game_s_own(make: Any, option: str) -> None:
+    env, usual = make(images=SMALL, **{option: None}), make(images=SMALL)
+    assert env.observation_space == usual.observation_space
+    assert env.observation_space["patches"].shape[-4:] == (3, 1, 6, 6)
+    core, expected = (getattr(each, "vector_env", each) for each in (env, usual))
+    assert core.reward == expected.reward == Caught()
+    assert core.num_glimpses == expected.num_glimpses == 5
+    assert core.questions.glimpses_per_answer == 1
+
+
 @pytest.mark.parametrize("num_glimpses", [5, 6, 9])
 def test_an_episode_ends_when_the_ball_is_down(num_glimpses: int) -> None:
     env = catch(num_glimpses=num_glimpses, autoreset_mode=DISABLED)
@@ -395,7 +407,8 @@ def test_options_that_do_not_fit_the_game_are_refused(options: dict[str, Any], m
 
 
 def test_a_world_in_which_nothing_can_be_caught_refuses_the_reward() -> None:
-    with pytest.raises(InputError, match=r"Caught does not fit this world: transition\.caught is not given"):
+    message = r"Caught does not fit this world: transition\.caught is not given .* \(take images=catch\)"
+    with pytest.raises(InputError, match=message):
         GlimpseVectorEnv(images=GLYPHS, reward=Caught())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -930,9 +931,17 @@ def test_a_picture_needs_a_first_reset() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_envs": 0}, r"env\.num_envs must be at least 1, got 0"),
-        ({"num_glimpses": 0}, r"env\.num_glimpses must be at least 1"),
-        ({"rollouts_per_image": -1}, r"env\.rollouts_per_image must be at least 1"),
+        ({"num_envs": None}, r"env\.num_envs must be a whole number of at least 1, got None"),
+        ({"num_glimpses": True}, r"env\.num_glimpses must be a whole number of at least 1, got True"),
+        ({"sensor": ""}, r"env\.sensor must be a sensor"),
+        ({"num_envs": 0}, r"env\.num_envs must be a whole number of at least 1, got 0"),
+        ({"num_glimpses": 0}, r"env\.num_glimpses must be a whole number of at least 1"),
+        ({"rollouts_per_image": -1}, r"env\.rollouts_per_image must be a whole number of at least 1"),
+        ({"num_envs": 4.0}, r"env\.num_envs must be a whole number of at least 1, got 4\.0"),
+        ({"num_glimpses": "6"}, r"env\.num_glimpses must be a whole number of at least 1, got '6'"),
+        ({"num_glimpses": 2.5}, r"env\.num_glimpses must be a whole number of at least 1, got 2\.5"),
+        ({"sensor": "retina"}, r"env\.sensor must be a sensor, such as envs\.GlimpseSensor\(\), got 'retina'"),
+        ({"sensor": GlimpseSensor}, r"env\.sensor must be a sensor, .*, got <class 'envs\.sensor\.GlimpseSensor'>"),
         ({"rollouts_per_image": 3}, r"env\.num_envs \(4\) must be a multiple of env\.rollouts_per_image \(3\)"),
         ({"rollouts_per_image": 2}, "needs autoreset_mode=AutoresetMode.DISABLED"),
         ({"first_location": "middle"}, r"env\.first_location must be one of random, center, got 'middle'"),
@@ -941,6 +950,10 @@ def test_a_picture_needs_a_first_reset() -> None:
         ({"autoreset_mode": "Sometimes"}, r"env\.autoreset_mode must be one of NextStep, SameStep, Disabled"),
         ({"split": "dev"}, "split must be one of train, validation, test, got 'dev'"),
         ({"images": "nosuch"}, "images='nosuch' names no image source"),
+        ({"images": None}, "images=None is no image source"),
+        ({"images": Source}, r"images=<class 'envs\.images\.glyphs\.Source'> is no image source"),
+        ({"reward": "correct_answer"}, "'correct_answer' is none: give an instance of one"),
+        ({"reward": CorrectAnswer}, r"CorrectAnswer'> is none: give an instance of one"),
     ],
 )
 def test_wrong_options_are_refused(options: Values, message: str) -> None:
@@ -1061,6 +1074,14 @@ def test_a_step_before_the_first_reset_is_refused(make: Callable[[], Any]) -> No
         env.step(env.action_space.sample())
 
 
+def test_before_the_first_reset_there_is_no_location() -> None:
+    env = vector_env(output="torch")
+    with pytest.raises(InputError, match="Call reset before asking for the location"):
+        _ = env.location
+    observation, _ = env.reset(seed=0)
+    assert torch.equal(env.location, observation["location"])
+
+
 @dataclass(frozen=True)
 class MyReward:
     """Returns what it is told to."""
@@ -1082,6 +1103,7 @@ class MyReward:
         (lambda t: torch.ones(4).double(), r"MyReward must return \(4,\) float32 on cpu, got \(4,\) float64"),
         (lambda t: torch.ones(4, device="meta"), r"MyReward must return .* on cpu, got \(4,\) float32 on meta"),
         (lambda t: torch.tensor([1, 1, 1, torch.nan]), "MyReward returned NaN"),
+        (lambda t: torch.tensor([1, 1, -torch.inf, 1]), "MyReward returned NaN or infinity"),
     ],
 )
 def test_a_wrong_reward_is_named_at_the_first_step(result: Callable[[Transition], Any], message: str) -> None:
@@ -1089,6 +1111,87 @@ def test_a_wrong_reward_is_named_at_the_first_step(result: Callable[[Transition]
     env.reset(seed=0)
     with pytest.raises(InputError, match=message):
         env.step(actions(4))
+
+
+@dataclass
+class Script:
+    """Pays what is written, one line for each step; and 0 when it is tried, before the first."""
+
+    lines: list[list[float]]
+
+    def __post_init__(self) -> None:
+        self.lines = [[0.0] * 4, *self.lines]
+
+    def __call__(self, transition: Transition) -> Tensor:
+        return torch.tensor(self.lines.pop(0))
+
+
+@dataclass
+class ScriptOfParts(Script):
+    """Tells its payment as that of a part."""
+
+    def components(self, transition: Transition) -> dict[str, Tensor]:
+        return {"mine": self(transition)}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("script", "name"), [(Script, "Script"), (ScriptOfParts, "reward/mine")])
+@pytest.mark.parametrize("steps", [1, 3, 8])
+def test_a_reward_that_is_no_number_is_refused_in_whatever_episode(
+    script: type[Script], name: str, value: float, steps: int
+) -> None:
+    right = [[1.0] * 4] * steps
+    env = vector_env(reward=script([*right, [1.0, 1.0, value, 1.0]]), num_glimpses=2, autoreset_mode=SAME_STEP)
+    env.reset(seed=0)
+    assert [env.step(actions(4, step))[1].tolist() for step in range(steps)] == right
+    with pytest.raises(InputError, match=f"^{name} returned NaN or infinity"):
+        env.step(actions(4))
+
+
+@pytest.mark.parametrize("script", [Script, ScriptOfParts])
+def test_what_a_reward_returns_for_rows_that_have_ended_is_ignored(script: type[Script]) -> None:
+    lines = [[1.0, 2.0, 3.0, 4.0], [np.nan, 2.0, np.inf, 4.0], [-np.inf, 2.0, np.nan, np.nan]]
+    env = vector_env(reward=script(lines), stop=True, autoreset_mode=DISABLED)
+    env.reset(seed=0)
+    stops = [[True, False, True, False], [False, False, False, True], [False] * 4]
+    paid = [env.step({**actions(4), "stop": stop})[1].tolist() for stop in stops]
+    assert paid == [[1, 2, 3, 4], [0, 2, 0, 4], [0, 2, 0, 0]]
+
+
+def test_a_row_that_begins_anew_is_paid_nothing_whatever_its_reward_returns() -> None:
+    env = vector_env(reward=Script([[1.0] * 4, [np.nan] * 4, [1.0] * 4]), num_glimpses=1, autoreset_mode=NEXT_STEP)
+    env.reset(seed=0)
+    assert [env.step(actions(4))[1].tolist() for _ in range(3)] == [[1] * 4, [0] * 4, [1] * 4]
+
+
+def towards_the_target(transition: Transition, worth: Any = None) -> Any:
+    """A reward that is a plain function: what it is worth, or a look at what not every world has."""
+    return transition.target if worth is None else worth
+
+
+def test_a_reward_that_is_a_function_is_told_by_its_name() -> None:
+    for reward in (towards_the_target, partial(towards_the_target, worth=None)):
+        with pytest.raises(InputError, match=r"^towards_the_target does not fit this world: transition\.target"):
+            vector_env(reward=reward)
+    env = vector_env(reward=partial(towards_the_target, worth=0.5))
+    env.reset(seed=0)
+    with pytest.raises(InputError, match=r"^towards_the_target must return a tensor, got float"):
+        env.step(actions(4))
+
+
+@dataclass(frozen=True)
+class Composed(Constant):
+    """Has ``components`` that are its own affair."""
+
+    components: tuple[str, ...] = ("bricks", "mortar")
+
+
+def test_components_that_cannot_be_called_are_no_parts_of_a_reward() -> None:
+    env = vector_env(reward=Composed())
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(actions(4))
+    assert reward.tolist() == [1] * 4
+    assert not any("reward" in name for name in info)
 
 
 def test_a_reward_sees_the_transition_as_documented() -> None:

@@ -190,6 +190,75 @@ def test_log_probabilities_are_kept_for_the_next_step() -> None:
     torch.testing.assert_close(seen[2].previous_log_probs, torch.full((3, 4), 0.25).log())
 
 
+UNIFORM = torch.full((3, 4), 0.25).log()
+
+
+def test_of_the_next_question_nothing_has_been_said() -> None:
+    seen: list[Transition] = []
+    env = vector_env(SEQUENCES, num_glimpses=6, glimpses_per_answer=2, answer="log_probs", reward=Told(seen))
+    start(env)
+    seen.clear()
+    said = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    for beliefs in said:
+        act(env, answer=beliefs.tolist())
+    for step in range(6):  # the third row has ended after two steps, the second after four
+        acting = slice(0, (3, 3, 2, 2, 1, 1)[step])
+        expected = said[step - 1] if step % 2 else UNIFORM
+        torch.testing.assert_close(seen[step].previous_log_probs[acting], expected[acting])
+
+
+def test_a_question_begins_anew_in_the_rows_that_have_answered_alone() -> None:
+    seen: list[Transition] = []
+    env = vector_env(SEQUENCES, num_glimpses=6, glimpses_per_answer=2, answer="log_probs", reward=Told(seen))
+    start(env)
+    first, second = (torch.randn(3, 4, generator=torch.Generator().manual_seed(n)).log_softmax(-1) for n in (0, 1))
+    act(env, answer=first.tolist())
+    env.reset(options={"index": torch.arange(3), "reset_mask": torch.tensor([False, True, False])})
+    act(env, answer=second.tolist())  # the second look of the first row, the first one of the second
+    act(env, answer=first.tolist())
+    assert seen[-2].due.tolist() == [True, False, True]
+    torch.testing.assert_close(seen[-1].previous_log_probs[:2], torch.stack([UNIFORM[0], second[1]]))
+
+
+def test_one_label_that_is_asked_at_every_look_is_one_question() -> None:
+    seen: list[Transition] = []
+    env = vector_env(CLASSES, num_glimpses=3, glimpses_per_answer=1, answer="log_probs", reward=Told(seen))
+    start(env)
+    seen.clear()
+    said = torch.randn(3, 3, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    for beliefs in said:
+        act(env, answer=beliefs.tolist())
+    assert all(each.due.all() for each in seen)
+    torch.testing.assert_close(torch.stack([each.previous_log_probs for each in seen[1:]]), said[:2])
+
+
+BELIEFS = torch.tensor([[0.5, 0.25, 0.25, 0.0], [1.0, 0.0, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]]).log()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (BELIEFS, BELIEFS),
+        (BELIEFS + 5, BELIEFS),
+        (BELIEFS - 30, BELIEFS),
+        (torch.zeros(3, 4), UNIFORM),
+        (torch.full((3, 4), 5.0), UNIFORM),
+        (torch.full((3, 4), -3e38), UNIFORM),
+    ],
+    ids=["log-probabilities", "more than one", "less than one", "zeros", "fives", "next to nothing"],
+)
+def test_log_probabilities_are_normalised(given: Tensor, expected: Tensor) -> None:
+    seen: list[Transition] = []
+    env = vector_env(CLASSES, num_glimpses=2, answer="log_probs", reward=Told(seen))
+    start(env)
+    handed_in = given.clone()
+    for _ in range(2):
+        env.step({"location": torch.zeros(3, 2), "answer": handed_in})
+    for beliefs in (seen[-1].log_probs, seen[-1].previous_log_probs):
+        torch.testing.assert_close(beliefs, expected, rtol=1e-6, atol=1e-5)
+    assert torch.equal(handed_in, given)
+
+
 def test_a_class_may_be_ruled_out() -> None:
     env = vector_env(CLASSES, num_glimpses=1, answer="log_probs")
     start(env)
@@ -334,7 +403,8 @@ def test_a_sequence_of_one_answer_may_be_ended_by_a_stop() -> None:
         (World({"target": BOXES}), {}, "env.answer=label needs a world with classes to name"),
         (CLASSES, {"answer": "word"}, "env.answer must be one of None, label, log_probs, box"),
         (CLASSES, {"answer": None}, r"CorrectAnswer does not fit this world: transition\.answer is not given"),
-        (CLASSES, {"glimpses_per_answer": 0}, "env.glimpses_per_answer must be at least 1"),
+        (CLASSES, {"glimpses_per_answer": 0}, "env.glimpses_per_answer must be a whole number of at least 1"),
+        (CLASSES, {"glimpses_per_answer": "2"}, "env.glimpses_per_answer must be a whole number .*, got '2'"),
         *(
             (CLASSES, {"context_size": size}, "env.context_size must be a whole number of at least 1, or")
             for size in [(2, 0), (2,), (2, 2, 2), 2.0, "2"]
@@ -348,6 +418,9 @@ def test_what_a_world_cannot_serve_is_refused_when_built(images: Any, options: V
         vector_env(images, **options)
 
 
+NO_BELIEF = r"action\['answer'\] must give some class of every row more than none, and none all"
+
+
 @pytest.mark.parametrize(
     ("options", "parts", "message"),
     [
@@ -356,6 +429,9 @@ def test_what_a_world_cannot_serve_is_refused_when_built(images: Any, options: V
         ({"stop": True}, {"answer": [0, 0, 0], "stop": [2, 0, 0]}, r"action\['stop'\] must be \(3,\) bool"),
         ({"answer": "log_probs"}, {"answer": [[0.0] * 3] * 3}, r"must be \(3, 4\) floating point numbers"),
         ({"answer": "log_probs"}, {"answer": [[np.nan] * 4] * 3}, r"action\['answer'\] must not be NaN"),
+        ({"answer": "log_probs"}, {"answer": [[0.0] * 4, [-np.inf] * 4, [0.0] * 4]}, NO_BELIEF),
+        ({"answer": "log_probs"}, {"answer": [[0.0] * 4, [0.0] * 4, [np.inf, 0.0, 0.0, 0.0]]}, NO_BELIEF),
+        ({"answer": "log_probs"}, {"answer": [[np.inf] * 4] * 3}, NO_BELIEF),
     ],
 )
 def test_wrong_actions_are_refused(options: Values, parts: Values, message: str) -> None:

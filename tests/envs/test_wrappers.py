@@ -340,6 +340,14 @@ def test_the_single_environment_refuses_them_too(transforms: Any, action: Any, m
             env.step(action)
 
 
+@pytest.mark.parametrize("transforms", [(RelativeMoves(),), (RelativeMoves(), Flat())], ids=describe)
+@pytest.mark.parametrize("make", [single_env, vector_env])
+def test_a_relative_move_before_the_first_reset_is_refused(make: Any, transforms: tuple[Any, ...]) -> None:
+    env = make(*transforms)
+    with pytest.raises(InputError, match="Call reset before asking for the location or stepping"):
+        env.step(env.action_space.sample())
+
+
 # Gymnasium's own wrappers, around the environment and around ours.
 
 

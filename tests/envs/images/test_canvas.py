@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
-from envs.images import ImageSet, Split
+from envs.images import ImageSet, Split, arrays, mnist
 from envs.images.canvas import SceneCanvas, Source
 from envs.images.glyphs import Source as Glyphs
 from envs.random import RowRandom
@@ -429,14 +430,25 @@ def test_scenes_are_made_where_they_are_used(device: str, ask: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"size": 1}, r"images\.size must be at least 2, got 1"),
-        ({"size": [60, 0]}, r"images\.size must be at least 2, got \(60, 0\)"),
-        ({"num_objects": 0}, r"images\.num_objects must be at least 1, got 0"),
-        ({"num_objects": [0, 2], "ask": "read"}, r"images\.num_objects must be at least 1"),
+        ({"size": 1}, r"images\.size must be a whole number of at least 2, got 1"),
+        ({"size": [60, 0]}, r"images\.size must be a whole number of at least 2, got 0"),
+        *(
+            ({"size": size}, r"images\.size must be a whole number")
+            for size in (60.0, "60", None, [60], [60, 60.0], [60, 60, 60])
+        ),
+        (
+            {"num_objects": (1, 2, 3), "ask": "read"},
+            r"images\.num_objects must be a whole number, or a pair of them, got \(1, 2, 3\)",
+        ),
+        ({"num_objects": 2.0, "ask": "read"}, r"images\.num_objects must be a whole number of at least 1, got 2\.0"),
+        ({"num_objects": 0}, r"images\.num_objects must be a whole number of at least 1, got 0"),
+        ({"num_objects": [0, 2], "ask": "read"}, r"images\.num_objects must be a whole number of at least 1"),
         ({"num_objects": [3, 2], "ask": "read"}, r"images\.num_objects must be \[least, most\], got \[3, 2\]"),
-        ({"num_clutter": -1}, r"images\.num_clutter must be at least 0, got -1"),
-        ({"clutter_size": 0}, r"images\.clutter_size must be at least 1, got 0"),
-        ({"num_test": 0}, r"images\.num_test must be at least 1, got 0"),
+        ({"num_clutter": "2"}, r"images\.num_clutter must be a whole number"),
+        ({"num_train": 2.5}, r"images\.num_train must be a whole number"),
+        ({"num_clutter": -1}, r"images\.num_clutter must be a whole number of at least 0, got -1"),
+        ({"clutter_size": 0}, r"images\.clutter_size must be a whole number of at least 1, got 0"),
+        ({"num_test": 0}, r"images\.num_test must be a whole number of at least 1, got 0"),
         ({"ask": "colour"}, r"images\.ask must be one of label, read, .*got 'colour'"),
         ({"num_objects": 2}, r"images\.ask=label needs images\.num_objects=1"),
         ({"num_objects": [1, 2], "ask": "box"}, r"images\.ask=box needs images\.num_objects=1"),
@@ -466,13 +478,30 @@ def test_options_are_checked_on_construction(options: dict[str, Any], told: str)
         ),
         ({"objects": plain([0.5], classes=("end",)), "ask": "read"}, r"images\.ask=read ends with a class named .end."),
         ({"objects": Source(GLYPHS)}, r"images\.objects must give images of one object each, not scenes"),
-        ({"objects": "nosuch"}, "'nosuch' names no image source"),
+        ({"objects": "nosuch"}, r"^images\.objects='nosuch' names no .* in envs\.images\.nosuch\.$"),
+        ({"objects": "folder"}, r"^images\.objects='folder' needs options: give envs\.images\.folder\.Source"),
+        ({"objects": None}, r"^images\.objects=None is no image source"),
+        ({"objects": Glyphs}, r"^images\.objects=<class .* is no image source"),
+        (
+            {"objects": Source(arrays.Source(path="nosuch.npz"))},
+            r"^images\.objects\.objects\.path=nosuch\.npz cannot be read",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_when_it_is_loaded(options: dict[str, Any], told: str) -> None:
     source = Source(**{"objects": GLYPHS} | options)
     with pytest.raises(InputError, match=told):
         GlimpseVectorEnv(source)
+
+
+def test_objects_that_are_missing_and_cannot_be_downloaded_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    root = tmp_path / "file" / "images"  # below a file no folder can be made
+    with pytest.raises(InputError, match=r"not whole in images\.objects\.root=") as refusal:
+        Source(mnist.Source(root=str(root))).load("train")
+    told = str(refusal.value)
+    assert f"images.objects.root={root} and could not be downloaded" in told
+    assert "images.root" not in told
 
 
 def test_sources_are_told_apart_by_their_options() -> None:
@@ -489,3 +518,9 @@ def test_no_split_repeats_the_scenes_of_another() -> None:
         boxes.append(env.scenes.draw(torch.arange(20), RowRandom(env._scene_seed, torch.arange(20))).facts["boxes"])
     for first, second in pairwise([*boxes, boxes[0]]):
         assert (first != second).flatten(1).any(1).sum() > 15
+
+
+def test_numbers_may_be_numpys() -> None:
+    source = Source("glyphs", size=(np.int64(60), np.int64(56)), num_objects=np.int64(1), num_clutter=np.int64(2))
+    zero = torch.zeros(1, dtype=torch.int64)
+    assert source.load("test").draw(zero, RowRandom(zero, zero)).images.shape == (1, 1, 60, 56)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ def test_correct_answer_pays_right_answers_that_are_due() -> None:
 def test_early_answer_takes_its_cost_at_every_step() -> None:
     assert_pays(EarlyAnswer(0.25), ANSWERED, [0.75, -0.25, -0.25, -0.25])
     assert_pays(EarlyAnswer(0), ANSWERED, [1, 0, 0, 0])
+
+
+def test_early_answer_pays_no_right_answer_on_the_way() -> None:
+    on_the_way = Transition(**vars(ANSWERED) | {"last": flags(0, 0, 0, 1)})
+    assert_pays(CorrectAnswer(), on_the_way, [1, 0, 0, 0])
+    assert_pays(EarlyAnswer(0.25), on_the_way, [-0.25] * 4)
 
 
 BELIEFS = Transition(
@@ -284,6 +291,14 @@ class Targets:
         return Scene(torch.zeros(len(index), 1, 6, 6), {"label": index % 2, "target": target})
 
 
+class Unlabelled(Targets):
+    """The same, but no one knows the classes."""
+
+    def draw(self, index: Tensor, random: RowRandom) -> Scene:
+        scene = super().draw(index, random)
+        return Scene(scene.images, {"target": scene.facts["target"]})
+
+
 TARGETS = Targets()
 
 
@@ -347,6 +362,60 @@ def test_a_reward_that_does_not_fit_is_refused_when_the_world_is_built(
     assert isinstance(told.value.__cause__, MissingField)
 
 
+@dataclass(frozen=True)
+class Reads:
+    """Pays nothing, but looks at one field."""
+
+    field: str
+
+    def __call__(self, transition: Transition) -> Tensor:
+        getattr(transition, self.field)
+        return torch.zeros_like(transition.location[:, 0])
+
+
+CURES = [
+    ("log_probs", {}, "set env.answer=log_probs"),
+    ("previous_log_probs", {}, "set env.answer=log_probs"),
+    ("answer", {"answer": None}, "set env.answer=label"),
+    ("label", {"answer": None, "images": Unlabelled()}, "take a world with right answers, such as images=glyphs"),
+    ("target", {}, "take a world that asks for one object, such as images=locate"),
+    ("goal", {}, "take a world that names a class, such as images=search"),
+    ("caught", {}, "take images=catch"),
+    ("flavour", {}, "take another world, or another reward"),
+]
+
+
+@pytest.mark.parametrize(("field", "options", "cure"), CURES, ids=[cure[0] for cure in CURES])
+def test_what_a_world_does_not_give_is_told_with_what_to_do(field: str, options: dict[str, Any], cure: str) -> None:
+    told = f"Reads does not fit this world: transition.{field} is not given by this world and its actions ({cure}); "
+    with pytest.raises(InputError, match="^" + re.escape(told)):
+        vector_env(Reads(field), **options)
+
+
+@pytest.mark.parametrize(
+    ("field", "answer"), [("log_probs", "log_probs"), ("previous_log_probs", "log_probs"), ("answer", "label")]
+)
+def test_the_answer_that_is_advised_gives_what_was_missing(field: str, answer: str) -> None:
+    env = vector_env(Reads(field), answer=answer)
+    env.reset(seed=0)
+    assert env.step(actions(env, 0))[1].tolist() == [0] * 4
+
+
+DIGITS = ["images@images.objects=glyphs", "images.objects.num_test=4"]
+
+
+@pytest.mark.parametrize(
+    ("field", "world", "more"),
+    [("label", "glyphs", []), ("target", "locate", DIGITS), ("goal", "search", DIGITS), ("caught", "catch", [])],
+)
+def test_the_world_that_is_advised_ships_and_gives_what_was_missing(field: str, world: str, more: list[str]) -> None:
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = compose("config", [f"images={world}", "images.num_test=4", *more])
+    few = build(config.images).load("test")
+    zero = torch.zeros(1, dtype=torch.int64)
+    assert field in few.draw(zero, RowRandom(zero, zero)).facts
+
+
 def test_a_part_that_does_not_fit_is_named() -> None:
     reward = WeightedSum({"right": CorrectAnswer(), "way": TargetDistance()})
     message = r"WeightedSum does not fit this world: in reward\.rewards\.way, transition\.target is not given"
@@ -370,6 +439,99 @@ def test_an_episode_by_hand() -> None:
         paid.append([float(info[f"reward/{name}"][0]) for name in ("hit", "end", "way")])
         assert reward[0] == pytest.approx(sum(paid[-1]))
     np.testing.assert_allclose(paid, [[0, 0, -10], [1, 0, -5], [0, 1, 0]], rtol=1e-6)
+
+
+LN2 = math.log(2)
+# Four classes, of which the first is right: asked for twice, and once.
+TWO_QUESTIONS = ImageSet(IMAGES.images[:1], torch.tensor([[0, 0]]), tuple("abcd"))
+ONE_QUESTION = ImageSet(IMAGES.images[:1], torch.tensor([0]), tuple("abcd"))
+
+
+def believing(reward: Reward, beliefs: Tensor, **options: Any) -> list[float]:
+    """What the log-probabilities (T, B, K) of an episode are paid, step by step: (T * B) in turn."""
+    count = beliefs.shape[1]
+    env = vector_env(
+        reward, answer="log_probs", num_envs=count, num_glimpses=len(beliefs), autoreset_mode=DISABLED, **options
+    )
+    env.reset(seed=0)
+    place = np.zeros((count, 2), np.float32)
+    results = [env.step({"location": place, "answer": answer.numpy()}) for answer in beliefs]
+    assert [result[2].all() for result in results] == [False] * (len(beliefs) - 1) + [True]
+    return [float(value) for result in results for value in result[1]]
+
+
+THOUGHTS = logs((0.5, 0.25, 0.25, 0), (1, 0, 0, 0), (1, 0, 0, 0), (0.5, 0.5, 0, 0))[:, None]
+
+
+@pytest.mark.parametrize(
+    ("reward", "several", "one"),
+    [
+        # in units of log 2; the class a has the probabilities 1/4 at first, 1/2, 1, 1 and 1/2
+        (LogProbGain(), [1, 1, 2, -1], [1, 1, 0, -1]),
+        # entropies of 2 at first, 3/2, 0, 0 and 1
+        (InformationGain(), [0.5, 1.5, 2, -1], [0.5, 1.5, 0, -1]),
+    ],
+    ids=["LogProbGain", "InformationGain"],
+)
+def test_gains_begin_anew_with_every_question(reward: Reward, several: list[float], one: list[float]) -> None:
+    for images, expected in [(TWO_QUESTIONS, several), (ONE_QUESTION, one)]:
+        paid = believing(reward, THOUGHTS, images=images, glimpses_per_answer=2)
+        assert paid == pytest.approx([LN2 * value for value in expected], abs=1e-6)
+
+
+@pytest.mark.parametrize("reward", [LogProbGain(), InformationGain()], ids=["LogProbGain", "InformationGain"])
+def test_whoever_is_right_twice_is_paid_twice(reward: Reward) -> None:
+    right = logs((1, 0, 0, 0), (1, 0, 0, 0))[:, None]
+    paid = believing(reward, right, images=TWO_QUESTIONS, glimpses_per_answer=1)
+    assert paid == pytest.approx([2 * LN2, 2 * LN2])
+    paid = believing(reward, right, images=ONE_QUESTION, glimpses_per_answer=1)
+    assert paid == pytest.approx([2 * LN2, 0])
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 5), st.integers(0, 2**31))
+def test_the_gains_of_every_answer_add_up_to_its_log_probability(
+    answers: int, looks: int, classes: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.randint(classes, (1, answers), generator=generator)
+    images = ImageSet(IMAGES.images[:1], label, tuple("abcde"[:classes]))
+    beliefs = torch.randn(answers * looks, 2, classes, generator=generator).log_softmax(-1)
+    due = beliefs[looks - 1 :: looks]  # (answers, 2, classes)
+    said = due.gather(-1, label.view(-1, 1, 1).expand(-1, 2, 1))[..., 0]
+    known = math.log(classes) + (due.exp() * due).sum(-1)
+    for reward, expected in [(LogProbGain(), said + math.log(classes)), (InformationGain(), known)]:
+        paid = torch.tensor(believing(reward, beliefs, images=images, glimpses_per_answer=looks))
+        torch.testing.assert_close(paid.view(answers, looks, 2).sum(1), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -5.0])
+def test_whoever_calls_all_classes_alike_is_paid_as_one_who_knows_nothing(value: float) -> None:
+    alike = torch.full((2, 1, 4), value)
+    for reward, expected in [(LogProbGain(), 0), (InformationGain(), 0), (NegativeCrossEntropy(), -2 * LN2)]:
+        paid = believing(reward, alike, images=ONE_QUESTION, glimpses_per_answer=1)
+        assert paid == pytest.approx([expected] * 2, abs=1e-6)
+
+
+def test_log_probabilities_are_paid_for_what_they_say() -> None:
+    beliefs = logs((0.5, 0.25, 0.25, 0), (0.125, 0.875, 0, 0))[:, None]
+    for shift in (0.0, 5.0):
+        paid = believing(NegativeCrossEntropy(), beliefs + shift, images=ONE_QUESTION, glimpses_per_answer=1)
+        assert paid == pytest.approx([-LN2, -3 * LN2], abs=1e-6)
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.25])
+def test_early_answer_never_pays_to_go_on_when_the_answer_is_known(cost: float) -> None:
+    env = vector_env(
+        EarlyAnswer(cost), num_envs=4, num_glimpses=4, glimpses_per_answer=1, stop=True, autoreset_mode=DISABLED
+    )
+    _, info = env.reset(seed=0)
+    paid = []
+    for step in range(4):  # row i stops after look i, and the last one not at all
+        stop = (np.arange(4) == step) & (step < 3)
+        action = {"location": np.zeros((4, 2), np.float32), "answer": info["label"], "stop": stop}
+        paid.append(env.step(action)[1])
+    assert np.sum(paid, axis=0).tolist() == [1 - cost * looks for looks in (1, 2, 3, 4)]
 
 
 # What the parts of a sum have paid is told in info.
@@ -461,10 +623,15 @@ class Wrong:
         (torch.ones(3), r"reward/mine must return \(4,\) float32 on cpu, got \(3,\) float32"),
         (torch.ones(4).double(), r"reward/mine must return \(4,\) float32 on cpu, got \(4,\) float64"),
         (torch.full((4,), torch.nan), "reward/mine returned NaN"),
+        ([1.0] * 4, "reward/mine must return a tensor, got list"),
+        (None, "reward/mine must return a tensor, got NoneType"),
+        (torch.ones(4, dtype=torch.int64), r"reward/mine must return \(4,\) float32 on cpu, got \(4,\) int64"),
+        (torch.ones(4, dtype=torch.bool), r"reward/mine must return \(4,\) float32 on cpu, got \(4,\) bool"),
     ],
 )
-def test_a_wrong_part_is_named_at_the_first_step(result: Any, message: str) -> None:
-    env = vector_env(WeightedSum({"right": CorrectAnswer(), "mine": Wrong(result)}))
+@pytest.mark.parametrize("weights", [None, {"mine": 2}, {"mine": 0.5}], ids=["unweighted", "twice", "half"])
+def test_a_wrong_part_is_named_at_the_first_step(result: Any, message: str, weights: dict[str, float] | None) -> None:
+    env = vector_env(WeightedSum({"right": CorrectAnswer(), "mine": Wrong(result)}, weights))
     env.reset(seed=0)
     with pytest.raises(InputError, match=message):
         env.step(actions(env, 0))
