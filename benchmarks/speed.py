@@ -28,7 +28,8 @@ from envs.images import ImageSet, ImageSource, canvas
 from envs.random import RowRandom
 from ram.agent import RecurrentAttention
 from ram.baselines import Learned
-from ram.networks import ActionNetwork, Gaussian, LocationNetwork
+from ram.distributions import Gaussian
+from ram.networks import ActionNetwork, LocationNetwork
 from ram.reinforce import discounted_returns, policy_gradient_loss
 from ram.tasks import StepResult
 from ram.tasks.glimpse import GlimpseTask

@@ -13,7 +13,8 @@ from envs import GlimpseVectorEnv
 from envs.random import RowRandom
 from envs.scene import UNASKED
 from ram.agent import RecurrentAttention
-from ram.networks import Categorical, Gaussian, RandomLocation, Uniform
+from ram.distributions import Categorical, Gaussian, Uniform
+from ram.networks import RandomLocation
 from ram.reinforce import Rollout
 
 Look = Literal["greedy", "sampled", "random"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from ram.distributions import Categorical, Gaussian, Uniform
 
 State = Tensor | tuple[Tensor, Tensor]
 """What a layer of a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
@@ -172,87 +172,6 @@ class _ReLUCell(nn.Module):
     def forward(self, glimpse: Tensor, hidden: Tensor | None) -> Tensor:
         into = self.glimpse(glimpse)
         return F.relu(into if hidden is None else torch.addmm(into, hidden, self.hidden.weight.T))
-
-
-@dataclass(frozen=True)
-class Gaussian:
-    """Independent normal distributions of x and y, or of the four sides of a box.
-
-    Attributes:
-        mean: (..., 2 or 4) in [-1, 1].
-        std: of either, broadcast to the mean.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def sample(self, noise: Tensor) -> Tensor:
-        """Shifts and scales standard normal noise of the mean's shape; detached: a score needs no other path."""
-        return (self.mean + self.std * noise).detach()
-
-    def preferred(self, noise: Tensor) -> Tensor:
-        """The mean, whatever the noise."""
-        return self.mean.detach()
-
-    def log_prob(self, sample: Tensor) -> Tensor:
-        """(..., 2 or 4) -> (...)."""
-        normalised = (sample - self.mean) / self.std
-        return (-0.5 * normalised.square() - self.std.log() - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-    def entropy(self) -> Tensor:
-        """In nats: a scalar, for the deviation is the same everywhere."""
-        return (self.std.log() + 0.5 * math.log(2 * math.pi * math.e)).sum()
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """Anywhere in [-1, 1]^2, whatever has been seen."""
-
-    def sample(self, noise: Tensor) -> Tensor:
-        """Maps standard normal noise (..., 2) to uniform locations."""
-        return 2 * torch.special.ndtr(noise) - 1
-
-    def preferred(self, noise: Tensor) -> Tensor:
-        """A sample, for no place is preferred."""
-        return self.sample(noise)
-
-    def log_prob(self, sample: Tensor) -> Tensor:
-        """(..., 2) -> (...), a constant."""
-        return torch.full_like(sample[..., 0], -math.log(4))
-
-    def entropy(self) -> Tensor:
-        """In nats: a scalar."""
-        return torch.tensor(math.log(4))
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """One of K choices.
-
-    Attributes:
-        logits: (..., K), of any scale.
-    """
-
-    logits: Tensor
-
-    def sample(self, noise: Tensor) -> Tensor:
-        """Maps standard normal noise (..., 1) to a choice (...) int64, through the cumulative distribution."""
-        cumulative = self.logits.detach().softmax(-1).cumsum(-1)
-        chosen = (torch.special.ndtr(noise) > cumulative).sum(-1)
-        return chosen.clamp(max=self.logits.shape[-1] - 1)  # rounding may leave the last sum below 1
-
-    def preferred(self, noise: Tensor) -> Tensor:
-        """The likeliest, whatever the noise."""
-        return self.logits.argmax(-1)
-
-    def log_prob(self, sample: Tensor) -> Tensor:
-        """(...) -> (...)."""
-        return self.logits.log_softmax(-1).gather(-1, sample[..., None])[..., 0]
-
-    def entropy(self) -> Tensor:
-        """In nats: (...)."""
-        log_probs = self.logits.log_softmax(-1)
-        return -(log_probs.exp() * log_probs).sum(-1)
 
 
 class LocationNetwork(nn.Module):

@@ -21,7 +21,7 @@ from envs.rewards.weighted_sum import WeightedSum
 from envs.scene import UNASKED, Scene
 from ram.agent import RecurrentAttention
 from ram.collect import collect, draw_noise
-from ram.networks import ActionNetwork, Categorical, CoreNetwork, GlimpseNetwork, LocationNetwork
+from ram.networks import ActionNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 
 
@@ -183,19 +183,6 @@ def test_components_of_the_reward_are_kept() -> None:
     rollout = rolled(*built(LABELS, reward=reward))
     assert rollout.components.keys() == {"reward/early", "reward/again"}
     torch.testing.assert_close(sum(rollout.components.values()), rollout.reward)
-
-
-def test_a_sample_of_a_categorical_follows_its_distribution() -> None:
-    policy = Categorical(torch.tensor([0.2, 0.5, 0.0, 0.3]).log().expand(20_000, 4))
-    sample = policy.sample(torch.randn(20_000, 1, generator=torch.Generator().manual_seed(0)))
-    share = sample.bincount(minlength=4) / len(sample)
-    torch.testing.assert_close(share, torch.tensor([0.2, 0.5, 0.0, 0.3]), atol=0.02, rtol=0)
-    reference = torch.distributions.Categorical(logits=policy.logits[0])
-    assert policy.log_prob(torch.tensor([1]).expand(20_000))[0] == pytest.approx(
-        float(reference.log_prob(torch.tensor(1)))
-    )
-    uneven = Categorical(torch.randn(5, 3))
-    torch.testing.assert_close(uneven.entropy(), torch.distributions.Categorical(logits=uneven.logits).entropy())
 
 
 def test_the_mean_estimate_for_chosen_answers_is_the_exact_gradient() -> None:

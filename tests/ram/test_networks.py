@@ -16,12 +16,10 @@ from ram.networks import (
     BoxNetwork,
     ContextNetwork,
     CoreNetwork,
-    Gaussian,
     GlimpseNetwork,
     LocationNetwork,
     RandomLocation,
     StopNetwork,
-    Uniform,
 )
 
 SMALL_CORE = partial(CoreNetwork, size=4)
@@ -186,43 +184,6 @@ def test_sizes_are_independent(cell: str, batch: int, scales: int, channels: int
     assert features.shape == (batch, 13)
     assert agent.location(features).sample(torch.zeros(batch, 2)).shape == (batch, 2)
     assert agent.action(answering).logits.shape == (batch, classes)
-
-
-def test_gaussian_density_and_entropy_are_those_of_torch() -> None:
-    mean, std, sample = torch.randn(5, 2), torch.tensor([0.1, 0.7]), torch.randn(5, 2)
-    reference = torch.distributions.Independent(torch.distributions.Normal(mean, std), 1)
-    torch.testing.assert_close(Gaussian(mean, std).log_prob(sample), reference.log_prob(sample))
-    torch.testing.assert_close(Gaussian(mean, std).entropy().expand(5), reference.entropy())
-
-
-def test_gaussian_log_prob_by_hand() -> None:
-    density = Gaussian(torch.tensor([0.5, 0.0]), torch.tensor([0.5, 0.5])).log_prob(torch.tensor([1.0, 0.0]))
-    assert density == pytest.approx(-0.5 - 2 * math.log(0.5 * math.sqrt(2 * math.pi)))
-
-
-def test_the_score_is_of_the_sample_before_clamping() -> None:
-    mean = torch.tensor([0.9, 0.0], requires_grad=True)
-    policy = Gaussian(mean, torch.tensor([0.5, 0.5]))
-    sample = policy.sample(torch.tensor([1.0, 0.0]))
-    assert sample[0] == pytest.approx(1.4)  # the mean is bounded, the sample is not
-    policy.log_prob(sample).backward()
-    assert mean.grad is not None
-    assert mean.grad[0] == pytest.approx(0.5 / 0.25)
-
-
-def test_samples_carry_no_gradient() -> None:
-    policy = Gaussian(torch.zeros(2, requires_grad=True), torch.ones(2, requires_grad=True))
-    assert not policy.sample(torch.ones(2)).requires_grad
-    assert not policy.preferred(torch.ones(2)).requires_grad
-
-
-def test_uniform_samples_are_uniform() -> None:
-    noise = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(0))
-    sample = Uniform().sample(noise)
-    assert sample.abs().max() <= 1
-    share = torch.histc(sample, 10, -1, 1) / sample.numel()
-    assert (share - 0.1).abs().max() < 0.01
-    assert Uniform().log_prob(sample)[0] == pytest.approx(math.log(1 / 4))
 
 
 def test_the_mean_is_bounded() -> None:

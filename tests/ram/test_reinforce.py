@@ -17,7 +17,8 @@ from envs.rewards.weighted_sum import WeightedSum
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline, Estimate, Learned, LeaveOneOut, MovingAverage, NoBaseline
 from ram.collect import collect
-from ram.networks import Categorical, CoreNetwork, GlimpseNetwork
+from ram.distributions import Categorical
+from ram.networks import CoreNetwork, GlimpseNetwork
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 
 STEPS, CHOICES = 2, 3
