@@ -49,11 +49,7 @@ def check(config: DictConfig) -> None:
         name = f"{error.full_key}: " if error.full_key else ""
         raise InputError(f"{name}{reason}.") from error
     assert isinstance(plain, dict)
-    known = OmegaConf.load(config_folder() / "config.yaml")
-    assert isinstance(known, DictConfig)
-    groups = {str(group) for entry in known.defaults if isinstance(entry, DictConfig) for group in entry}
-    allowed = groups | set(map(str, known)) - {"defaults", "hydra"}
-    allowed = {name for name in allowed if name != "experiment" and not name.startswith("override ")}
+    allowed = _roots(config)
     for unknown in map(str, plain.keys() - allowed):
         raise InputError(f"{unknown} is no option of the configuration; it has {', '.join(sorted(allowed))}.")
     for name, value in _leaves(plain):
@@ -70,6 +66,21 @@ def check(config: DictConfig) -> None:
     # Groups first: there an option has the name that the user typed; env and task refer to them.
     for group in sorted(plain, key=lambda name: ("env", "task").index(name) if name in ("env", "task") else -1):
         _check_node(str(group), plain[group])
+
+
+def _roots(config: DictConfig) -> set[str]:
+    """What may stand at the root: the shipped options, the groups of the task, and what an option refers to."""
+    shipped = config_folder()
+    root = OmegaConf.load(shipped / "config.yaml")
+    task = OmegaConf.select(config, "task._target_")
+    tasks = [OmegaConf.load(file) for file in (shipped / "task").glob("*.yaml")]
+    files = [root, *(file for file in tasks if OmegaConf.select(file, "_target_") == task)]
+    chosen = [entry for file in files for entry in OmegaConf.select(file, "defaults") if isinstance(entry, DictConfig)]
+    groups = {str(group).removeprefix("/").split("@")[0] for entry in chosen for group in entry}
+    groups = {group for group in groups if group != "experiment" and not group.startswith("override ")}
+    leaves = (str(value) for _, value in _leaves(OmegaConf.to_container(config, resolve=False)))
+    referred = {value.strip("${}").split(".")[0] for value in leaves if value.startswith("${")}
+    return groups | referred | set(map(str, root)) - {"defaults", "hydra"}
 
 
 def build(node: DictConfig, **arguments: Any) -> Any:
