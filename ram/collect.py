@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -22,6 +23,32 @@ Look = Literal["greedy", "sampled", "random"]
 
 Noise = Mapping[str, Tensor]
 """Standard normal numbers (T, B, n) for every choice that is sampled."""
+
+
+@dataclass(frozen=True)
+class GlimpseRollout(Rollout):
+    """Episodes of looks, and all there is to say of them.
+
+    Attributes:
+        entropy: a scalar, of the distributions of a step's choices, in nats; with gradient.
+        components: what the reward is the sum of, by name, (T, B) each; empty where it has no parts.
+        logits: (A, B, K), of the answers after the A looks at which some were due, in order; with gradient. None where
+            the world tells no right answers; then answers are choices, and ``log_prob`` has them.
+        label: (A, B) int64, the right answers, -100 for a row of which none was due; or None.
+        location: (T, B, 2), where each look was.
+        sample: (T, B, 2), the next locations as drawn, before clamping.
+        moved: (T, B) bool, whether the gaze followed the sample.
+        actions: T of them, as the environment took them.
+    """
+
+    entropy: Tensor
+    components: Mapping[str, Tensor]
+    logits: Tensor | None
+    label: Tensor | None
+    location: Tensor
+    sample: Tensor
+    moved: Tensor
+    actions: Sequence[Mapping[str, Tensor]]
 
 
 def draw_noise(random: RowRandom, env: GlimpseVectorEnv, name: str = "policy") -> Noise:
@@ -44,7 +71,7 @@ def collect(
     options: Mapping[str, Any],
     greedy: bool = False,
     location: nn.Module | None = None,
-) -> Rollout:
+) -> GlimpseRollout:
     """Plays one episode in every row.
 
     Where the world tells the right answer, the likeliest one is given and its logits are kept, to be supervised.
@@ -126,7 +153,7 @@ def collect(
             log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, torch.stack(scores.log_prob), 0)
             entropy = entropy + (torch.stack(scores.entropy) * scored).sum() / scored.sum().clamp(min=1)
             mask = mask | scored
-    return Rollout(
+    return GlimpseRollout(
         features=known,
         log_prob=log_prob,
         entropy=entropy,
@@ -166,7 +193,7 @@ def play(
     seed: int,
     look: Look = "greedy",
     trajectory: int = 0,
-) -> Rollout:
+) -> GlimpseRollout:
     """Evaluates: one trajectory a scene, of which all that is drawn depends on seed, scene and trajectory alone.
 
     Args:

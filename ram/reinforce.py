@@ -11,7 +11,6 @@ the mean as it is and lowers the variance. Only choices that mattered are scored
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,35 +24,18 @@ class Rollout:
     Attributes:
         features: (T, B, D), what the agent knew at each step; with gradient.
         log_prob: (T, B), of the choices made, under the agent; with gradient. Anything where ``mask`` is False.
-        entropy: a scalar, of the distributions of a step's choices, in nats; with gradient.
         acting: (T, B) bool, whether the row's episode had not ended before this step.
         mask: (T, B) bool, whether a choice at this step could change the reward.
         reward: (T, B), of the action at each step.
-        components: what it is the sum of, by name, (T, B) each; empty where it has no parts.
-        logits: (A, B, K), of the answers after the A looks at which some were due, in order; with gradient. None where
-            the world tells no right answers; then answers are choices, and ``log_prob`` has them.
-        label: (A, B) int64, the right answers, -100 for a row of which none was due; or None.
-        group: (B,) int64, which image a row sees; rows of one image are adjacent.
-        location: (T, B, 2), where each look was.
-        sample: (T, B, 2), the next locations as drawn, before clamping.
-        moved: (T, B) bool, whether the gaze followed the sample.
-        actions: T of them, as the environment took them.
+        group: (B,) int64, what a row is an episode of; rows of one image are adjacent.
     """
 
     features: Tensor
     log_prob: Tensor
-    entropy: Tensor
     acting: Tensor
     mask: Tensor
     reward: Tensor
-    components: Mapping[str, Tensor]
-    logits: Tensor | None
-    label: Tensor | None
     group: Tensor
-    location: Tensor
-    sample: Tensor
-    moved: Tensor
-    actions: Sequence[Mapping[str, Tensor]]
 
 
 def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:

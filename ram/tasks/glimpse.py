@@ -25,8 +25,8 @@ from envs.rewards.correct_answer import CorrectAnswer
 from envs.scene import END, UNASKED
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
-from ram.collect import Look, Noise, collect, draw_noise, play
-from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
+from ram.collect import GlimpseRollout, Look, Noise, collect, draw_noise, play
+from ram.reinforce import discounted_returns, policy_gradient_loss
 from ram.tasks import Animation, StepResult, Task
 
 _TRAJECTORIES = 10  # sampled for every image, and averaged by the Monte Carlo protocol
@@ -433,14 +433,14 @@ def _batches(images: int, rows: int, device: torch.device) -> Iterator[tuple[Ten
         yield index.clamp(max=images - 1), index < images
 
 
-def _asked_last(rollout: Rollout) -> Tensor:
+def _asked_last(rollout: GlimpseRollout) -> Tensor:
     """At which of the A answers each row's last was due: (1, B)."""
     assert rollout.label is not None
     number = torch.arange(len(rollout.label), device=rollout.label.device)[:, None]
     return torch.where(rollout.label != UNASKED, number, 0).amax(0, keepdim=True)
 
 
-def _probabilities(rollout: Rollout, several: bool) -> Tensor:
+def _probabilities(rollout: GlimpseRollout, several: bool) -> Tensor:
     """Of every class, at each of the A answers if there are several to one image, else at the last: (A or 1, B, K)."""
     assert rollout.logits is not None
     if several:
@@ -449,13 +449,13 @@ def _probabilities(rollout: Rollout, several: bool) -> Tensor:
     return rollout.logits.gather(0, at).softmax(-1)
 
 
-def _right_answers(rollout: Rollout, several: bool) -> Tensor:
+def _right_answers(rollout: GlimpseRollout, several: bool) -> Tensor:
     """What :func:`_probabilities` should say: (A or 1, B)."""
     assert rollout.label is not None
     return rollout.label if several else rollout.label.gather(0, _asked_last(rollout))
 
 
-def _glimpses(rollout: Rollout) -> Tensor:
+def _glimpses(rollout: GlimpseRollout) -> Tensor:
     """How many looks every row took: (B,)."""
     return 1 + rollout.moved.float().sum(0)
 

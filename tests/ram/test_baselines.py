@@ -11,23 +11,8 @@ from ram.reinforce import Rollout
 def _rollout(features: torch.Tensor, rollouts: int = 1, acting: torch.Tensor | None = None) -> Rollout:
     empty = torch.zeros(*features.shape[:2])
     group = torch.arange(features.shape[1]) // rollouts
-    none, mask = torch.zeros(()), empty.bool()
-    return Rollout(
-        features,
-        empty,
-        none,
-        ~mask if acting is None else acting,
-        mask,
-        empty,
-        {},
-        None,
-        None,
-        group,
-        features,
-        features,
-        mask,
-        [],
-    )
+    mask = empty.bool()
+    return Rollout(features, empty, ~mask if acting is None else acting, mask, empty, group)
 
 
 def test_none_is_zero_and_learns_nothing() -> None:

@@ -20,9 +20,9 @@ from envs.rewards.early_answer import EarlyAnswer
 from envs.rewards.weighted_sum import WeightedSum
 from envs.scene import UNASKED, Scene
 from ram.agent import RecurrentAttention
-from ram.collect import collect, draw_noise
+from ram.collect import GlimpseRollout, collect, draw_noise
 from ram.networks import ActionNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
-from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
+from ram.reinforce import discounted_returns, policy_gradient_loss
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def built(images: Any, **options: Any) -> tuple[RecurrentAttention, GlimpseVecto
     return agent, env
 
 
-def rolled(agent: RecurrentAttention, env: GlimpseVectorEnv, seed: int = 0, **options: Any) -> Rollout:
+def rolled(agent: RecurrentAttention, env: GlimpseVectorEnv, seed: int = 0, **options: Any) -> GlimpseRollout:
     rows = torch.arange(env.num_envs)
     noise = draw_noise(RowRandom(rows + 100 * seed, rows), env)
     return collect(agent, env, noise, {"index": rows % len(env.scenes)}, **options)

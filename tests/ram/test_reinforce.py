@@ -16,7 +16,7 @@ from envs.rewards.early_answer import EarlyAnswer
 from envs.rewards.weighted_sum import WeightedSum
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline, Estimate, Learned, LeaveOneOut, MovingAverage, NoBaseline
-from ram.collect import collect
+from ram.collect import GlimpseRollout, collect
 from ram.distributions import Categorical
 from ram.networks import CoreNetwork, GlimpseNetwork
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
@@ -70,22 +70,13 @@ def _rollout(parameters: Tensor, trajectories: list[tuple[int, int]]) -> Rollout
     reward = torch.stack([FIRST_REWARD[first], REWARD[first, second]]).double()
     # Before the first choice nothing is known; before the second, the first.
     known = torch.stack([torch.zeros(len(first), CHOICES), torch.nn.functional.one_hot(first, CHOICES).float()])
-    empty = torch.zeros(STEPS, len(first), 2)
     return Rollout(
         features=known.double(),
         log_prob=log_prob,
-        entropy=log_prob.new_zeros(()),
         acting=torch.ones(STEPS, len(first), dtype=torch.bool),
         mask=torch.ones(STEPS, len(first), dtype=torch.bool),
         reward=reward,
-        components={},
-        logits=None,
-        label=None,
         group=torch.zeros(len(first), dtype=torch.long),  # one image
-        location=empty,
-        sample=empty,
-        moved=torch.ones(STEPS, len(first), dtype=torch.bool),
-        actions=[],
     )
 
 
@@ -226,7 +217,7 @@ def _agent_that_may_stop(rows: int, rollouts: int) -> tuple[RecurrentAttention, 
     return agent, env
 
 
-def _go(agent: RecurrentAttention, env: GlimpseVectorEnv, ways: list[str]) -> Rollout:
+def _go(agent: RecurrentAttention, env: GlimpseVectorEnv, ways: list[str]) -> GlimpseRollout:
     """A rollout whose rows go the given ways, for their noise lies far out on the one side or the other."""
     stop, side = torch.zeros(LOOKS, len(ways), 1), torch.zeros(LOOKS, len(ways), 2)
     for row, way in enumerate(ways):
