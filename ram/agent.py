@@ -14,6 +14,7 @@ from ram.networks import (
     ContextNetwork,
     CoreNetwork,
     GlimpseNetwork,
+    GridLocation,
     LocationNetwork,
     RandomLocation,
     State,
@@ -66,7 +67,7 @@ class RecurrentAttention(nn.Module):
         can_stop: bool = False,
         glimpse: Callable[..., GlimpseNetwork] = GlimpseNetwork,
         core: Callable[..., CoreNetwork] = CoreNetwork,
-        policy: Callable[..., LocationNetwork | RandomLocation] = LocationNetwork,
+        policy: Callable[..., LocationNetwork | GridLocation | RandomLocation] = LocationNetwork,
         action: Callable[..., ActionNetwork] = ActionNetwork,
         box: Callable[..., BoxNetwork] = BoxNetwork,
         stop: Callable[..., StopNetwork] = StopNetwork,
@@ -87,7 +88,7 @@ class RecurrentAttention(nn.Module):
             if not answer:
                 raise InputError("core.num_layers=2 answers from the lower layer, but here nothing is asked: set 1.")
             # The policy trains the layer that it reads; the way into the core leads on from there.
-            if isinstance(self.location, LocationNetwork):
+            if isinstance(self.location, LocationNetwork | GridLocation):
                 self.core.through, self.location.through_core = self.location.through_core, True
 
     def step(self, observation: Mapping[str, Any], state: tuple[State, ...] | None = None) -> Thought:

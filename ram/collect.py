@@ -14,7 +14,7 @@ from envs import GlimpseVectorEnv
 from envs.random import RowRandom
 from envs.scene import UNASKED
 from ram.agent import RecurrentAttention
-from ram.distributions import Categorical, Gaussian, Uniform
+from ram.distributions import Distribution
 from ram.networks import RandomLocation
 from ram.reinforce import Rollout
 
@@ -96,7 +96,7 @@ def collect(
     stops, answers = _Scores(), _Scores()
     for step in range(env.num_glimpses):
 
-        def choose(policy: Gaussian | Uniform | Categorical, name: str, step: int = step) -> Tensor:
+        def choose(policy: Distribution, name: str, step: int = step) -> Tensor:
             return policy.preferred(noise[name][step]) if greedy else policy.sample(noise[name][step])
 
         thought = agent.step(observation, state)
@@ -146,12 +146,13 @@ def collect(
 
     known, sampled, went_on = torch.stack(features), torch.stack(samples), torch.stack(moved)
     place = location(known)
-    log_prob, entropy, mask = place.log_prob(sampled), place.entropy(), went_on
+    log_prob, mask = place.log_prob(sampled), went_on
+    entropy = _mean(place.entropy(), mask)
     for scores in (stops, answers):
         if scores.log_prob:
             scored = torch.stack(scores.mask)
             log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, torch.stack(scores.log_prob), 0)
-            entropy = entropy + (torch.stack(scores.entropy) * scored).sum() / scored.sum().clamp(min=1)
+            entropy = entropy + _mean(torch.stack(scores.entropy), scored)
             mask = mask | scored
     return GlimpseRollout(
         features=known,
@@ -171,6 +172,11 @@ def collect(
     )
 
 
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Of the values that count; 0 if none does."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)
+
+
 class _Scores:
     """Of the choices of one kind, step by step."""
 
@@ -179,7 +185,7 @@ class _Scores:
         self.entropy: list[Tensor] = []
         self.mask: list[Tensor] = []
 
-    def add(self, policy: Gaussian | Categorical, choice: Tensor, mask: Tensor) -> None:
+    def add(self, policy: Distribution, choice: Tensor, mask: Tensor) -> None:
         log_prob = policy.log_prob(choice)
         self.log_prob.append(log_prob)
         self.entropy.append(policy.entropy().expand_as(log_prob))

@@ -75,7 +75,9 @@ def _roots(config: DictConfig) -> set[str]:
     task = OmegaConf.select(config, "task._target_")
     tasks = [OmegaConf.load(file) for file in (shipped / "task").glob("*.yaml")]
     files = [root, *(file for file in tasks if OmegaConf.select(file, "_target_") == task)]
-    chosen = [entry for file in files for entry in OmegaConf.select(file, "defaults") if isinstance(entry, DictConfig)]
+    chosen = [
+        entry for file in files for entry in OmegaConf.select(file, "defaults") or [] if isinstance(entry, DictConfig)
+    ]
     groups = {str(group).removeprefix("/").split("@")[0] for entry in chosen for group in entry}
     groups = {group for group in groups if group != "experiment" and not group.startswith("override ")}
     leaves = (str(value) for _, value in _leaves(OmegaConf.to_container(config, resolve=False)))

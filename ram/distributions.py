@@ -4,9 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+
+class Distribution(Protocol):
+    """What a choice is drawn from. Noise is standard normal."""
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """A choice, the same for the same noise; without gradient."""
+        ...
+
+    def preferred(self, noise: Tensor) -> Tensor:
+        """The choice to make where nothing is tried out."""
+        ...
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        """Of a choice, with gradient."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """In nats, with gradient."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -88,3 +109,32 @@ class Categorical:
         """In nats: (...)."""
         log_probs = self.logits.log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
+
+
+@dataclass(frozen=True)
+class Places:
+    """One of K locations.
+
+    Attributes:
+        choice: which one.
+        location: (K, 2) in [-1, 1].
+    """
+
+    choice: Categorical
+    location: Tensor
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Maps standard normal noise (..., 2), of which the first number serves, to locations (..., 2)."""
+        return self.location[self.choice.sample(noise[..., :1])]
+
+    def preferred(self, noise: Tensor) -> Tensor:
+        """The likeliest place, whatever the noise."""
+        return self.location[self.choice.preferred(noise)]
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        """(..., 2), each one of the places -> (...)."""
+        return self.choice.log_prob((sample[..., None, :] - self.location).square().sum(-1).argmin(-1))
+
+    def entropy(self) -> Tensor:
+        """In nats: (...)."""
+        return self.choice.entropy()

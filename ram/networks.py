@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from ram.distributions import Categorical, Gaussian, Uniform
+from ram.attention.scores import ScaledDot, Score
+from ram.attention.selection import Hard
+from ram.distributions import Categorical, Gaussian, Places, Uniform
 
 State = Tensor | tuple[Tensor, Tensor]
 """What a layer of a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
@@ -225,6 +227,46 @@ class LocationNetwork(nn.Module):
     def forward(self, features: Tensor) -> Gaussian:
         """(..., D) -> the distribution of the next location."""
         return Gaussian(self.mean(features if self.through_core else features.detach()), self.log_std.exp())
+
+
+class GridLocation(nn.Module):
+    """Where to look next: hard attention over a square grid of places, whose keys are learned.
+
+    The query is h_t; score and selection are those of :mod:`ram.attention`.
+
+    Args:
+        feature_size: width of h.
+        size: places along a side, from border to border.
+        score: builds what compares h with the key of a place, from the widths of both.
+        through_core: let the policy's gradient into the core and glimpse networks.
+    """
+
+    location: Tensor
+
+    def __init__(
+        self,
+        feature_size: int,
+        size: int = 9,
+        score: Callable[[int, int], Score] = ScaledDot,
+        through_core: bool = False,
+    ) -> None:
+        super().__init__()
+        if size < 2:
+            raise InputError(f"policy.size must be at least 2, got {size}.")
+        self.through_core = through_core
+        self.score, self.select = score(feature_size, feature_size), Hard()
+        self.keys = nn.Parameter(torch.randn(size**2, feature_size) / math.sqrt(feature_size))
+        side = torch.linspace(-1, 1, size)
+        self.register_buffer("location", torch.cartesian_prod(side, side).flip(-1), persistent=False)
+
+    def anneal(self, progress: float) -> None:
+        """Nothing changes."""
+
+    def forward(self, features: Tensor) -> Places:
+        """(..., D) -> the distribution of the next location."""
+        query = (features if self.through_core else features.detach()).flatten(0, -2)[None]
+        scores = self.score(query, self.keys[None])
+        return Places(self.select.choices(scores.view(*features.shape[:-1], -1)), self.location)
 
 
 class RandomLocation(nn.Module):

@@ -26,6 +26,7 @@ from envs.scene import END, UNASKED
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
 from ram.collect import GlimpseRollout, Look, Noise, collect, draw_noise, play
+from ram.networks import GridLocation
 from ram.reinforce import discounted_returns, policy_gradient_loss
 from ram.tasks import Animation, StepResult, Task
 
@@ -210,10 +211,11 @@ class GlimpseTask(Task):
         self.to(self.device)
         learns_std = any("std" in name for name, _ in self.agent.named_parameters())
         chooses = self.agent.stop is not None or (self.env.answer == "label" and not self.env.questions.is_supervised)
+        chooses = chooses or isinstance(self.agent.location, GridLocation)
         if self.weights.entropy and not (learns_std or chooses):
             raise InputError(
-                "task.weights.entropy moves nothing here, where neither stops nor moves are sampled and no deviation "
-                "is learned: set policy.learn_std=true or task.weights.entropy=0."
+                "task.weights.entropy moves nothing here, where only looks of a fixed deviation are sampled: set "
+                "policy.learn_std=true or task.weights.entropy=0."
             )
         if compile:
             self.agent.step = torch.compile(self.agent.step)  # type: ignore[method-assign]

@@ -25,6 +25,8 @@ def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None
     more = DATA.get(f"{group}/{name}", [])
     if name == "leave_one_out":
         more = ["task.rollouts_per_image=2"]
+    if group == "attention":  # who reads with it brings it along
+        more = ["policy=grid"]
     config = _compose(f"{group}={name}", *more)
     check(config)
     if group == "experiment":  # it sets options of the other groups, and the control goes with each

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ram.distributions import Categorical, Gaussian, Uniform
+from ram.distributions import Categorical, Gaussian, Places, Uniform
 
 
 def test_gaussian_density_and_entropy_are_those_of_torch() -> None:
@@ -62,3 +62,14 @@ def test_a_choice_without_probability_is_never_made() -> None:
     logits = torch.tensor([-math.inf, 0.0, 1.0, -math.inf]).expand(3, 4)
     chosen = Categorical(logits).sample(torch.tensor([[-9.0], [9.0], [math.inf]]))
     assert chosen.tolist() == [1, 2, 2]
+
+
+def test_places_are_chosen_as_their_numbers_are() -> None:
+    location = torch.tensor([[-1.0, 1.0], [0.0, 0.0], [1.0, 0.5]])
+    choice = Categorical(torch.tensor([0.2, 0.5, 0.3]).log().expand(3, 3))
+    places = Places(choice, location)
+    noise = torch.tensor([[-9.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
+    assert torch.equal(places.sample(noise), location)
+    assert torch.equal(places.preferred(noise), location[[1, 1, 1]])
+    torch.testing.assert_close(places.log_prob(location).exp(), torch.tensor([0.2, 0.5, 0.3]))
+    assert float(places.entropy()[0]) == pytest.approx(-0.2 * math.log(0.2) - 0.5 * math.log(0.5) - 0.3 * math.log(0.3))

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from envs import InputError
 from ram.agent import RecurrentAttention
+from ram.attention.scores import Additive
 from ram.networks import (
     ActionNetwork,
     BoxNetwork,
     ContextNetwork,
     CoreNetwork,
     GlimpseNetwork,
+    GridLocation,
     LocationNetwork,
     RandomLocation,
     StopNetwork,
@@ -305,6 +307,30 @@ def test_a_stop_is_learnt_without_a_gradient_into_the_features() -> None:
     assert network.logits.weight.grad.tolist() == [pytest.approx([-2.25] * 4), pytest.approx([2.25] * 4)]
 
 
+def test_the_grid_is_attention_from_the_features_to_learned_keys_of_its_places() -> None:
+    policy = GridLocation(4, size=3)
+    features = torch.randn(5, 2, 4)
+    places = policy(features)
+    assert places.location.tolist() == [[x, y] for y in (-1, 0, 1) for x in (-1, 0, 1)]
+    torch.testing.assert_close(places.choice.logits, features @ policy.keys.T / 2)
+    sample = places.sample(torch.randn(5, 2, 2))
+    assert sample.shape == (5, 2, 2)
+    log_prob = places.log_prob(sample)
+    assert log_prob.shape == (5, 2)
+    chosen = (sample[..., 0] + 1) + 3 * (sample[..., 1] + 1)
+    torch.testing.assert_close(log_prob, places.choice.log_prob(chosen.long()))
+
+
+@pytest.mark.parametrize("through_core", [False, True])
+def test_the_grid_teaches_the_core_only_on_request(through_core: bool) -> None:
+    features = torch.randn(5, 4, requires_grad=True)
+    policy = GridLocation(4, size=3, score=Additive, through_core=through_core)
+    places = policy(features)
+    places.log_prob(places.sample(torch.randn(5, 2))).sum().backward()
+    assert all(parameter.grad is not None for parameter in policy.parameters())
+    assert (features.grad is not None) == through_core
+
+
 def test_the_random_policy_has_nothing_to_learn() -> None:
     assert not list(RandomLocation(4).parameters())
 
@@ -314,6 +340,7 @@ def test_the_random_policy_has_nothing_to_learn() -> None:
     [
         (lambda: CoreNetwork(4, "tanh"), "core.cell"),
         (lambda: CoreNetwork(4, size=0), "core.size"),
+        (lambda: GridLocation(4, size=1), "policy.size"),
         (lambda: LocationNetwork(4, std=0.0), "policy.std"),
         (lambda: LocationNetwork(4, std=-0.1), "policy.std"),
         (lambda: LocationNetwork(4, final_std=0.0), "policy.final_std"),

@@ -1,0 +1,136 @@
+"""Scores: how well each key answers each query."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from envs.errors import InputError
+
+
+class Score(nn.Module):
+    """Compares queries with keys: (B, Q, Dq), (B, N, Dk) -> (B, Q, N).
+
+    Args:
+        query_size: width Dq of a query.
+        key_size: width Dk of a key.
+    """
+
+    same_size = False
+    """Whether the formula needs queries and keys of one width."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__()
+        if self.same_size and query_size != key_size:
+            raise InputError(
+                f"The score {type(self).__name__} needs queries and keys of one width, got {query_size} and "
+                f"{key_size}: take General or Additive."
+            )
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Any number; the more, the better the key answers."""
+        raise TypeError(f"{type(self).__name__} does not say how it scores.")
+
+
+class Dot(Score):
+    """q . k (Luong et al. 2015, equation 8)."""
+
+    same_size = True
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return query @ keys.mT
+
+
+class ScaledDot(Score):
+    """q . k / sqrt(D), which keeps its variance at that of one product (Vaswani et al. 2017, equation 1)."""
+
+    same_size = True
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return query @ keys.mT / math.sqrt(keys.shape[-1])
+
+
+class General(Score):
+    """q^T W k (Luong et al. 2015, equation 8)."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self.weight = nn.Linear(query_size, key_size, bias=False)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return self.weight(query) @ keys.mT
+
+
+class Additive(Score):
+    """v^T tanh(W1 q + W2 k): a network with one hidden layer (Bahdanau et al. 2015, appendix A.1.2).
+
+    Args:
+        query_size: width Dq of a query.
+        key_size: width Dk of a key.
+        hidden_size: width of the hidden layer; None for that of a key.
+    """
+
+    def __init__(self, query_size: int, key_size: int, hidden_size: int | None = None) -> None:
+        super().__init__(query_size, key_size)
+        if hidden_size is None:
+            hidden_size = key_size
+        if hidden_size < 1:
+            raise InputError(f"The hidden_size of the score Additive must be at least 1, got {hidden_size}.")
+        self.query = nn.Linear(query_size, hidden_size, bias=False)
+        self.key = nn.Linear(key_size, hidden_size, bias=False)
+        self.out = nn.Linear(hidden_size, 1, bias=False)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        hidden = torch.tanh(self.query(query)[:, :, None] + self.key(keys)[:, None])  # (B, Q, N, hidden)
+        return self.out(hidden).squeeze(-1)
+
+
+class Content(Score):
+    """beta cos(q, k), with a learned sharpness beta > 0 (Graves et al. 2014, equation 5).
+
+    A query or key of zeros is as far from all others as from none: it scores 0.
+
+    Args:
+        query_size: width Dq of a query.
+        key_size: width Dk of a key, the same.
+        sharpness: beta, before anything has been learnt.
+    """
+
+    same_size = True
+
+    def __init__(self, query_size: int, key_size: int, sharpness: float = 5.0) -> None:
+        super().__init__(query_size, key_size)
+        if sharpness <= 0:
+            raise InputError(f"The sharpness of the score Content must be positive, got {sharpness}.")
+        self.log_sharpness = nn.Parameter(torch.tensor(math.log(sharpness)))
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return self.log_sharpness.exp() * (F.normalize(query, dim=-1) @ F.normalize(keys, dim=-1).mT)
+
+
+class Location(Score):
+    """W q, whatever the keys hold: a score of places (Luong et al. 2015, equation 9).
+
+    Args:
+        query_size: width Dq of a query.
+        key_size: width Dk of a key, of which nothing is used.
+        max_length: the largest N there may be.
+    """
+
+    def __init__(self, query_size: int, key_size: int, max_length: int = 64) -> None:
+        super().__init__(query_size, key_size)
+        if max_length < 1:
+            raise InputError(f"The max_length of the score Location must be at least 1, got {max_length}.")
+        self.max_length = max_length
+        self.weight = nn.Linear(query_size, max_length, bias=False)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        number = keys.shape[1]
+        if number > self.max_length:
+            raise InputError(
+                f"The score Location knows {self.max_length} places and was given {number} keys: raise its max_length."
+            )
+        return self.weight(query)[..., :number]
