@@ -133,13 +133,14 @@ def hold_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tenso
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
 
 
-def choose(split: Split, labels: Tensor, shares: Mapping[Split, float]) -> Tensor:
+def choose(split: Split, labels: Tensor, shares: Mapping[Split, float], group: str = "images") -> Tensor:
     """Which images a split has when others are held out of the same data, class by class.
 
     Args:
         split: whose images are asked for; one that has no share is what the others leave.
         labels: (N,) int64, of all images.
         shares: the share of all images that each split takes.
+        group: where a configuration sets the shares.
 
     Returns:
         Ascending numbers, int64.
@@ -154,19 +155,19 @@ def choose(split: Split, labels: Tensor, shares: Mapping[Split, float]) -> Tenso
     chosen = left if chosen is None else chosen
     if len(chosen) == 0:
         raise InputError(
-            f"The {split} split would be empty: {len(labels)} images are too few to part by "
-            f"{' and '.join(f'images.{name}_share={share}' for name, share in shares.items())}."
+            f"The {split} split would be empty: {len(labels)} examples are too few to part by "
+            f"{' and '.join(f'{group}.{name}_share={share}' for name, share in shares.items())}."
         )
     return chosen
 
 
-def check_shares(validation_share: float, test_share: float) -> None:
+def check_shares(validation_share: float, test_share: float, group: str = "images") -> None:
     """Refuses shares outside (0, 1), or that leave nothing to train on."""
     for name, share in [("validation_share", validation_share), ("test_share", test_share)]:
         if not 0 < share < 1:
-            raise InputError(f"images.{name} must lie between 0 and 1, got {share}.")
+            raise InputError(f"{group}.{name} must lie between 0 and 1, got {share}.")
     if validation_share + test_share >= 1:
         raise InputError(
-            f"images.validation_share ({validation_share}) and images.test_share ({test_share}) must leave something "
+            f"{group}.validation_share ({validation_share}) and {group}.test_share ({test_share}) must leave something "
             "to train on: their sum must be below 1."
         )

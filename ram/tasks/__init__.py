@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,23 @@ class Animation:
 
     frames: tuple[np.ndarray, ...]
     frames_per_second: float
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Vectors to be looked at in TensorBoard's projector.
+
+    Attributes:
+        vectors: (N, D).
+        notes: what is said of each, N texts by the name of a column.
+    """
+
+    vectors: Tensor
+    notes: Mapping[str, Sequence[str]]
+
+
+Picture = np.ndarray | Animation | str | Embedding
+"""What people would rather look at than at numbers: (H, W, 3) uint8, frames of it, a text, or vectors."""
 
 
 class Task(nn.Module, ABC):
@@ -78,6 +95,6 @@ class Task(nn.Module, ABC):
         """Measures what is too costly for every step, on a small fixed batch, leaving no trace."""
         return {}
 
-    def pictures(self, split: str) -> Mapping[str, np.ndarray | Animation]:
-        """Draws what people would rather look at, by file name: (H, W, 3) uint8 images and animations."""
+    def pictures(self, split: str) -> Mapping[str, Picture]:
+        """Draws what people would rather look at, by file name."""
         return {}

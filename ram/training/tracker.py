@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from envs.rendering import animation_bytes, save_png
-from ram.tasks import Animation
+from ram.tasks import Animation, Embedding, Picture
 
 
 class Tracker:
@@ -39,18 +38,21 @@ class Tracker:
 
     def text(self, name: str, text: str) -> None:
         """Logs text, shown as it is."""
-        indented = "\n".join(f"    {line}" for line in text.splitlines())  # Markdown for preformatted
-        self._write(lambda: self._writer.add_text(name, indented))
+        self._write(lambda: self._writer.add_text(name, _verbatim(text)))
 
-    def pictures(self, pictures: Mapping[str, np.ndarray | Animation], step: int, prefix: str) -> None:
+    def pictures(self, pictures: Mapping[str, Picture], step: int, prefix: str) -> None:
         """Logs pictures by file name."""
         for name, picture in pictures.items():
             self._write(partial(self._add_picture, f"{prefix}/{name}", picture, step))
 
-    def save_pictures(self, pictures: Mapping[str, np.ndarray | Animation]) -> None:
-        """Writes pictures into the run folder by file name."""
+    def save_pictures(self, pictures: Mapping[str, Picture]) -> None:
+        """Writes pictures and texts into the run folder by file name."""
         for name, picture in pictures.items():
-            if isinstance(picture, Animation):
+            if isinstance(picture, str):
+                (self.folder / name).write_text(picture, encoding="utf-8")
+            elif isinstance(picture, Embedding):
+                continue  # the projector shows it
+            elif isinstance(picture, Animation):
                 (self.folder / name).write_bytes(animation_bytes(picture.frames, picture.frames_per_second))
             else:
                 save_png(self.folder / name, picture)
@@ -81,7 +83,14 @@ class Tracker:
         """Writes out what is pending."""
         self._write(self._writer.close)
 
-    def _add_picture(self, name: str, picture: np.ndarray | Animation, step: int) -> None:
+    def _add_picture(self, name: str, picture: Picture, step: int) -> None:
+        if isinstance(picture, str):
+            self._writer.add_text(name, _verbatim(picture), step)
+            return
+        if isinstance(picture, Embedding):
+            rows = list(zip(*picture.notes.values(), strict=True))
+            self._writer.add_embedding(picture.vectors, rows, None, step, name, list(picture.notes))
+            return
         if not isinstance(picture, Animation):
             self._writer.add_image(name, picture, step, dataformats="HWC")
             return
@@ -108,3 +117,8 @@ class Tracker:
         except Exception as error:  # whatever the disk or the event file does, the training goes on
             self._failed = True
             warnings.warn(f"TensorBoard's events can no longer be written to {self.folder}: {error}", stacklevel=3)
+
+
+def _verbatim(text: str) -> str:
+    """Markdown that shows a text as it is."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -11,7 +11,17 @@ from ram.config import build, check, config_folder, flatten, override, words
 
 FOLDER = config_folder()
 OPTIONS = sorted(path for path in FOLDER.glob("*/*.yaml"))
-DATA = {"images/folder": ["images.root=pictures"], "images/arrays": ["images.path=arrays.npz"]}
+NEEDED = {  # the task that has the group
+    "attention": ["task=classify_text", "reader=contextual"],
+    "corpus": ["task=classify_text"],
+    "encoder": ["task=classify_text"],
+    "reader": ["task=classify_text"],
+}
+DATA = {
+    "corpus/labelled_file": ["corpus.path=texts.tsv"],
+    "images/folder": ["images.root=pictures"],
+    "images/arrays": ["images.path=arrays.npz"],
+}
 
 
 def _compose(*overrides: str) -> DictConfig:
@@ -22,20 +32,20 @@ def _compose(*overrides: str) -> DictConfig:
 @pytest.mark.parametrize("path", OPTIONS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None:
     group, name = path.parent.name, path.stem
-    more = DATA.get(f"{group}/{name}", [])
+    more = [*NEEDED.get(group, []), *DATA.get(f"{group}/{name}", [])]
     if name == "leave_one_out":
         more = ["task.rollouts_per_image=2"]
-    if group == "attention":  # who reads with it brings it along
-        more = ["policy=grid"]
-    config = _compose(f"{group}={name}", *more)
+    place = "attention@reader" if group == "attention" else group  # it is written into what reads with it
+    config = _compose(f"{place}={name}", *more)
     check(config)
     if group == "experiment":  # it sets options of the other groups, and the control goes with each
-        check(_compose(f"{group}={name}", "policy=random"))
+        if "policy" in config:
+            check(_compose(f"{group}={name}", "policy=random"))
         return
     if group == "task":
         assert build(config[group], _partial_=True).func.__name__.endswith("Task")
     else:
-        assert build(config[group]) is not None
+        assert build(config[place.split("@")[-1]]) is not None
 
 
 def test_the_default_job_is_glyphs() -> None:

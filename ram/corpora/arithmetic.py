@@ -1,0 +1,119 @@
+"""Arithmetic in words: "one plus two times three equals seven", "seven is prime"."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from envs.errors import InputError
+from envs.images import Split, check_split
+from ram.corpora import Examples, Words, tokenize
+
+_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_UNITS = (*_ONES.split(), "seventeen", "eighteen", "nineteen")
+_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_LARGEST = 99
+_HELD_OUT = {"validation": 10, "test": 10}  # percent of the expressions
+
+
+@dataclass(frozen=True)
+class Source:
+    """Sums and products of digits, the products first, and what holds of a number: even, odd, prime.
+
+    An expression of validation or test stands nowhere in training, nor does the same one in another order. Of the
+    numbers, every true sentence is in training.
+
+    Attributes:
+        max_operands: in an expression, from two on; results above 99 are left out.
+        size: of the training split, drawn with repetition; every expression held out stands once in its split.
+        seed: of the order.
+    """
+
+    max_operands: int = 3
+    size: int = 20000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.max_operands <= 4:
+            raise InputError(f"corpus.max_operands must be 2, 3 or 4, got {self.max_operands}.")
+        if self.size < 1:
+            raise InputError(f"corpus.size must be at least 1, got {self.size}.")
+
+    def load(self, split: Split) -> Examples:
+        check_split(split)
+        kinds = [
+            [each for each in _expressions(n) if _split_of(each) == split] for n in range(2, self.max_operands + 1)
+        ]
+        chance = random.Random(f"{self.seed} {split}")
+        if split != "train":
+            texts = [_equation(each) for kind in kinds for each in kind]
+            chance.shuffle(texts)
+            return Examples(tuple(texts))
+        facts = [fact for number in range(_LARGEST + 1) for fact in _facts(number)]
+        texts = []
+        for _ in range(self.size):  # one sentence in ten of numbers alone, and of expressions each length as often
+            texts.append(
+                chance.choice(facts) if chance.random() < 0.1 else _equation(chance.choice(chance.choice(kinds)))
+            )
+        return Examples(tuple(texts))
+
+    def tokenize(self, text: str) -> Words:
+        return tokenize(text)
+
+
+def in_words(number: int) -> str:
+    """A number in 0 .. 99, as it is spoken."""
+    if number < len(_UNITS):
+        return _UNITS[number]
+    return f"{_TENS[number // 10]} {_UNITS[number % 10] if number % 10 else ''}".strip()
+
+
+Expression = tuple[tuple[int, ...], ...]
+"""A sum of products of digits: ((1,), (2, 3)) is one plus two times three."""
+
+
+def value(expression: Expression) -> int:
+    """What an expression equals."""
+    return sum(map(prod, expression))
+
+
+def _expressions(operands: int) -> list[Expression]:
+    every = []
+    for digits in product(range(10), repeat=operands):
+        for signs in product((False, True), repeat=operands - 1):
+            terms = [[digits[0]]]
+            for digit, times in zip(digits[1:], signs, strict=True):
+                if times:
+                    terms[-1].append(digit)
+                else:
+                    terms.append([digit])
+            expression = tuple(map(tuple, terms))
+            if value(expression) <= _LARGEST:
+                every.append(expression)
+    return every
+
+
+def _split_of(expression: Expression) -> Split:
+    """The same for all orders of its terms and factors."""
+    ordered = sorted(tuple(sorted(term)) for term in expression)
+    place = zlib.crc32(repr(ordered).encode()) % 100
+    for split, percent in _HELD_OUT.items():
+        if place < percent:
+            return split  # type: ignore[return-value]
+        place -= percent
+    return "train"
+
+
+def _equation(expression: Expression) -> Words:
+    spoken = " plus ".join(" times ".join(map(in_words, term)) for term in expression)
+    return tuple(f"{spoken} equals {in_words(value(expression))}".split())
+
+
+def _facts(number: int) -> list[Words]:
+    kinds = ["odd" if number % 2 else "even"]
+    if number > 1 and all(number % divisor for divisor in range(2, number)):
+        kinds.append("prime")
+    return [tuple(f"{in_words(number)} is {kind}".split()) for kind in kinds]

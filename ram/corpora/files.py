@@ -1,0 +1,63 @@
+"""Files of corpora: fetched where they are missing, checked, and read line by line."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.error import URLError
+
+from torch.hub import download_url_to_file
+
+from envs.errors import InputError
+
+
+def fetch(root: str, name: str, url: str, sha256: str) -> Path:
+    """A published file under ``root``, downloaded there if it is missing.
+
+    Raises:
+        InputError: it cannot be downloaded, or its bytes are not those that were published.
+    """
+    path = Path(root).expanduser() / name
+    if not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=".download-", dir=path.parent) as folder:
+                download_url_to_file(url, str(Path(folder, path.name)))
+                os.replace(Path(folder, path.name), path)
+        except (OSError, URLError, ValueError) as error:
+            raise InputError(
+                f"{path} is missing and could not be downloaded from {url} ({error}): check the network and that the "
+                "folder can be written, or bring the file."
+            ) from error
+    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        raise InputError(f"{path} is not the published file, for its SHA-256 differs: delete it to download it again.")
+    return path
+
+
+def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    r"""The lines of a text file, gzipped if its name ends in .gz; split at "\n" alone, "\r" before it removed.
+
+    Raises:
+        InputError: naming the file, and the line that cannot be decoded.
+    """
+    try:
+        data = path.read_bytes()
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read: {error}.") from error
+    lines = []
+    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            lines.append(line.removesuffix(b"\r").decode(encoding))
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}, line {number}: byte {line[error.start]:#04x} is not {encoding.upper()}; save the file as "
+                f"{encoding.upper()}."
+            ) from error
+    if lines:
+        lines[0] = lines[0].removeprefix("\ufeff")  # a mark that some editors write
+    return lines

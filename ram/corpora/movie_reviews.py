@@ -1,0 +1,61 @@
+"""MR: 10,662 sentences of film reviews, half of them favourable (Pang and Lee 2005), in ten folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from envs.errors import InputError
+from envs.images import Split, check_split, hold_out
+from ram.corpora import Examples, Words, tokenize
+from ram.corpora.files import fetch, read_lines
+
+_URL = "https://raw.githubusercontent.com/yoonkim/CNN_sentence/master/"
+_FILES = {
+    "negative": ("rt-polarity.neg", "4ace77d558c3714723843f1d65b60c01e3417b208180f0728808d76ad0eeeaca"),
+    "positive": ("rt-polarity.pos", "2da124ec187a9d5a29c9f04e91c540e02baed5af8868f550a26bd6fd4dbf8bf0"),
+}
+_FOLDS = 10
+
+
+@dataclass(frozen=True)
+class Source:
+    """One fold of the cross-validation: a tenth of either class to test on, the same at every call.
+
+    Attributes:
+        root: the folder of ``rt-polarity.neg`` and ``rt-polarity.pos``, downloaded there where they are missing.
+        fold: which tenth is the test split, in 0 .. 9.
+        validation_share: of the other nine, held out for validation; in (0, 1).
+    """
+
+    root: str = "data/sentiment"
+    fold: int = 0
+    validation_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fold < _FOLDS:
+            raise InputError(f"corpus.fold must be in 0 .. {_FOLDS - 1}, got {self.fold}.")
+        if not 0 < self.validation_share < 1:
+            raise InputError(f"corpus.validation_share must lie between 0 and 1, got {self.validation_share}.")
+
+    def load(self, split: Split) -> Examples:
+        check_split(split)
+        texts: list[Words] = []
+        targets: list[str] = []
+        folds = []
+        for kind, (target, (name, sha256)) in enumerate(_FILES.items()):
+            lines = read_lines(fetch(self.root, name, _URL + name, sha256), "latin-1")
+            texts += [tuple(line.split()) for line in lines]
+            targets += [target] * len(lines)
+            folds.append(torch.randperm(len(lines), generator=torch.Generator().manual_seed(kind)) % _FOLDS)
+        fold, labels = torch.cat(folds), torch.tensor([target == "positive" for target in targets]).long()
+        chosen = (fold == self.fold).nonzero().flatten()
+        if split != "test":
+            rest = (fold != self.fold).nonzero().flatten()
+            kept, held_out = hold_out(labels[rest], self.validation_share)
+            chosen = rest[kept if split == "train" else held_out]
+        return Examples(tuple(texts), tuple(targets)).choose(chosen.tolist())
+
+    def tokenize(self, text: str) -> Words:
+        return tokenize(text)

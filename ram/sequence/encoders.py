@@ -1,0 +1,286 @@
+"""Encoders: the elements of a sequence, each in the light of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from envs.errors import InputError
+from ram.attention import Attention, MultiHead, Score, Select, causal_mask, padding_mask
+from ram.attention.positions import Positions, Sinusoidal
+from ram.attention.scores import General, ScaledDot
+from ram.attention.selection import Hard, Soft
+
+Cell = Literal["rnn", "gru", "lstm"]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A sequence read.
+
+    Attributes:
+        output: (B, N, output_size); anything after a row's end.
+        state: what is remembered at the end of each row, with which an encoder that looks back alone goes on.
+        log_prob: (B, N), of hard choices made on the way, with gradient; None where there are none.
+    """
+
+    output: Tensor
+    state: Any = None
+    log_prob: Tensor | None = None
+
+
+class Encoder(nn.Module):
+    """Reads vectors (B, N, input_size).
+
+    Attributes:
+        output_size: width of what it makes of each.
+        directions: 2 where the second half of the width was read from the end, else 1.
+        looks_back: whether an output depends on nothing after it, so that a sequence may be read in pieces.
+    """
+
+    output_size: int
+    directions = 1
+    looks_back = True
+
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+        """Reads on.
+
+        Args:
+            vectors: (B, N, input_size).
+            lengths: (B,) int64, from 1 to N, how many of each row count.
+            state: of the same encoder after what came before, all rows of which had one length; None at the start.
+        """
+        raise TypeError(f"{type(self).__name__} does not say how it reads.")
+
+
+class Words(Encoder):
+    """Every vector as it is: no context.
+
+    Args:
+        input_size: width of the vectors.
+    """
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.output_size = input_size
+
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+        return Encoded(vectors)
+
+
+class Recurrent(Encoder):
+    """A recurrent network, perhaps deep, perhaps in both directions.
+
+    Args:
+        input_size: width of the vectors.
+        cell: "rnn" (Elman 1990, with tanh), "gru" (Cho et al. 2014) or "lstm" (Hochreiter and Schmidhuber 1997).
+        size: of the state, in either direction.
+        num_layers: how deep.
+        bidirectional: read from the end too (Schuster and Paliwal 1997).
+        dropout: share of what is dropped between layers in training.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        cell: Cell = "lstm",
+        size: int = 128,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        cells: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+        for name, value in [("size", size), ("num_layers", num_layers)]:
+            if value < 1:
+                raise InputError(f"encoder.{name} must be at least 1, got {value}.")
+        if cell not in cells:
+            raise InputError(f"encoder.cell must be one of {', '.join(cells)}, got {cell!r}.")
+        self.directions, self.looks_back = 1 + bidirectional, not bidirectional
+        self.output_size = size * self.directions
+        between = dropout if num_layers > 1 else 0.0  # torch warns of dropout that has no place
+        self.layers = cells[cell](
+            input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between
+        )
+
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+        packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        output, state = self.layers(packed, state)
+        return Encoded(pad_packed_sequence(output, batch_first=True, total_length=vectors.shape[1])[0], state)
+
+
+class AttentiveRecurrent(Encoder):
+    """A recurrent layer that reads again, before every step, what it has before it.
+
+    h_t = cell([x_t; context_t], h_{t-1}), where the context is read with the query h_{t-1} from the vectors below, or
+    from the layer's own past h_1 ... h_{t-1} (Cheng et al. 2016, section 3.1).
+
+    Args:
+        input_size: width of the vectors.
+        over: "below" or "past".
+        cell: "rnn", "gru" or "lstm".
+        size: of the state.
+        looks_back: of the vectors below, see only x_1 ... x_t; all of them otherwise.
+        score: builds what compares the state with what is read.
+        select: builds what turns the scores into weights.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        over: Literal["below", "past"] = "past",
+        cell: Cell = "lstm",
+        size: int = 128,
+        looks_back: bool = True,
+        score: Callable[[int, int], Score] = General,
+        select: Callable[[int], Select] = Soft,
+    ) -> None:
+        super().__init__()
+        cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+        if size < 1:
+            raise InputError(f"encoder.size must be at least 1, got {size}.")
+        if cell not in cells:
+            raise InputError(f"encoder.cell must be one of {', '.join(cells)}, got {cell!r}.")
+        if over not in ("below", "past"):
+            raise InputError(f"encoder.over must be below or past, got {over!r}.")
+        self.over, self.output_size, self.looks_back = over, size, looks_back or over == "past"
+        self.memory_size = input_size if over == "below" else size
+        self.attention = Attention(score(size, self.memory_size), select(size))
+        self.cell: nn.Module = cells[cell](input_size + self.memory_size, size)
+        self._states = 2 if cell == "lstm" else 1
+
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+        batch, number, _ = vectors.shape
+        if state is None:
+            nothing = vectors.new_zeros(batch, self.output_size)
+            state = (nothing,) * self._states, vectors.new_zeros(batch, 0, self.memory_size)
+        held, memory = state
+        visible = None
+        if not self.looks_back:
+            memory, visible = vectors, padding_mask(lengths, number)
+        outputs: list[Tensor] = []
+        log_probs: list[Tensor] = []
+        for place in range(number):
+            present = vectors[:, place]
+            if self.over == "below" and self.looks_back:
+                memory = torch.cat([memory, present[:, None]], dim=1)
+            context = vectors.new_zeros(batch, self.memory_size)
+            log_prob = vectors.new_zeros(batch)
+            if memory.shape[1]:
+                read = self.attention(held[0][:, None], memory, memory, visible)
+                context, log_prob = read.context[:, 0], log_prob if read.log_prob is None else read.log_prob[:, 0]
+            into = torch.cat([present, context], dim=1)
+            new = self.cell(into, held) if self._states == 2 else (self.cell(into, held[0]),)
+            outputs.append(new[0])
+            log_probs.append(log_prob)
+            if self.over == "past":
+                memory = torch.cat([memory, new[0][:, None]], dim=1)
+            going_on = (place < lengths)[:, None]
+            held = tuple(torch.where(going_on, after, before) for after, before in zip(new, held, strict=True))
+        chosen = isinstance(self.attention.select, Hard)
+        return Encoded(torch.stack(outputs, 1), (held, memory), torch.stack(log_probs, 1) if chosen else None)
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and a network for every element, both beside a residual connection (Vaswani et al. 2017).
+
+    Each normalises what it reads, rather than what comes out, and so trains without a warm-up (Xiong et al. 2020).
+
+    Args:
+        attention: of queries, keys and values of one width.
+        hidden_size: width of the network's hidden layer.
+        dropout: share of what either adds that is dropped in training.
+    """
+
+    def __init__(self, attention: MultiHead, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        size = attention.query.in_features
+        self.attention = attention
+        self.attention_norm, self.network_norm = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.network = nn.Sequential(nn.Linear(size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, size))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, vectors: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
+        """(B, Q, D), seen by itself and by ``past``, the keys and values before it.
+
+        Returns:
+            (B, Q, D), all keys and values so far, and the log-probabilities (B, Q) of hard choices.
+        """
+        normalised = self.attention_norm(vectors)
+        keys, values = self.attention.project(normalised, normalised)
+        if past is not None:
+            keys, values = torch.cat([past[0], keys], dim=1), torch.cat([past[1], values], dim=1)
+        read = self.attention.read(normalised, keys, values, mask)
+        vectors = vectors + self.dropout(read.context)
+        vectors = vectors + self.dropout(self.network(self.network_norm(vectors)))
+        return vectors, (keys, values), read.log_prob
+
+
+class Transformer(Encoder):
+    """Layers of self-attention (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        input_size: width of the vectors.
+        size: width of every layer; vectors of another are mapped to it.
+        num_layers: how deep.
+        num_heads: H, which divides ``size``.
+        hidden_size: width of the networks' hidden layers; None for four times ``size``.
+        dropout: share of what layers add that is dropped in training.
+        looks_back: let no element see what comes after it.
+        positions: builds what tells places apart from the width.
+        score: builds what compares queries with keys in a head.
+        select: builds what turns the scores into weights.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        size: int = 128,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        hidden_size: int | None = None,
+        dropout: float = 0.1,
+        looks_back: bool = False,
+        positions: Callable[[int], Positions] = Sinusoidal,
+        score: Callable[[int, int], Score] = ScaledDot,
+        select: Callable[[int], Select] = Soft,
+    ) -> None:
+        super().__init__()
+        for name, value in [("size", size), ("num_layers", num_layers), ("num_heads", num_heads)]:
+            if value < 1:
+                raise InputError(f"encoder.{name} must be at least 1, got {value}.")
+        self.output_size, self.looks_back = size, looks_back
+        self.into: nn.Module = nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
+        self.positions = positions(size)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            TransformerLayer(
+                MultiHead(size, num_heads=num_heads, score=score, select=select), hidden_size or 4 * size, dropout
+            )
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(size)
+
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+        past = state or [None] * len(self.layers)
+        before = 0 if past[0] is None else past[0][0].shape[1]
+        number = vectors.shape[1]
+        if self.looks_back:
+            mask = causal_mask(before + number, number, device=vectors.device)
+        else:
+            mask = padding_mask(lengths, number)
+        hidden = self.dropout(self.positions(self.into(vectors), before))
+        states, log_prob = [], None
+        for layer, known in zip(self.layers, past, strict=True):
+            hidden, new, chosen = layer(hidden, mask, known)
+            states.append(new)
+            if chosen is not None:
+                log_prob = chosen if log_prob is None else log_prob + chosen
+        return Encoded(self.norm(hidden), states, log_prob)

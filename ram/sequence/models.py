@@ -1,0 +1,205 @@
+"""Models of texts: what a whole text is, what each of its words is, and which word comes next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from envs.errors import InputError
+from ram.attention import padding_mask
+from ram.corpora.vocabulary import PADDING, UNKNOWN
+from ram.sequence.encoders import Encoder
+from ram.sequence.readers import Reader
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a model says.
+
+    Attributes:
+        logits: (B, K) of a text, or (B, N, K) of its words.
+        known: (B, D), of the text before any choice is made; what baselines judge by.
+        log_prob: (B,), of all hard choices on the way, with gradient; None where there are none.
+        weights: (B, Q, N), of the reading; None where nothing is weighed.
+        state: of the encoder, to go on with.
+    """
+
+    logits: Tensor
+    known: Tensor
+    log_prob: Tensor | None = None
+    weights: Tensor | None = None
+    state: Any = None
+
+
+class WordVectors(nn.Module):
+    """A learned vector for every word.
+
+    Args:
+        vocabulary_size: how many words there are.
+        size: width of a vector.
+        dropout: share of the vectors' numbers that is dropped in training.
+        word_dropout: share of the words that is taken for unknown in training.
+    """
+
+    def __init__(self, vocabulary_size: int, size: int = 128, dropout: float = 0.0, word_dropout: float = 0.0) -> None:
+        super().__init__()
+        if size < 1:
+            raise InputError(f"task.model.words.size must be at least 1, got {size}.")
+        for name, share in [("dropout", dropout), ("word_dropout", word_dropout)]:
+            if not 0 <= share < 1:
+                raise InputError(f"task.model.words.{name} must be in [0, 1), got {share}.")
+        self.size, self.word_dropout = size, word_dropout
+        self.table = nn.Embedding(vocabulary_size, size, padding_idx=PADDING)
+        nn.init.normal_(self.table.weight, std=1 / math.sqrt(size))
+        self.table.weight.data[PADDING] = 0
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """(B, N) int64 -> (B, N, size)."""
+        if self.training and self.word_dropout:
+            dropped = torch.rand(numbers.shape, device=numbers.device) < self.word_dropout
+            numbers = torch.where(dropped & (numbers != PADDING), UNKNOWN, numbers)
+        return self.dropout(self.table(numbers))
+
+
+class Classifier(nn.Module):
+    """The class of a text: words, an encoder, a reader, and a logistic regression, perhaps through a hidden layer.
+
+    Args:
+        vocabulary_size: how many words there are.
+        num_classes: K.
+        words: builds the vectors of words from their number.
+        encoder: builds what sees them in context from their width.
+        reader: builds what reads one vector from the encoder's width and directions.
+        hidden_size: width of a hidden ReLU layer, or 0 for none.
+        dropout: share of what the reader reads that is dropped in training.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_classes: int,
+        words: Callable[[int], WordVectors],
+        encoder: Callable[[int], Encoder],
+        reader: Callable[[int, int], Reader],
+        hidden_size: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if hidden_size < 0:
+            raise InputError(f"task.model.hidden_size must not be negative, got {hidden_size}.")
+        self.words = words(vocabulary_size)
+        self.encoder = encoder(self.words.size)
+        self.reader = reader(self.encoder.output_size, self.encoder.directions)
+        self.dropout = nn.Dropout(dropout)
+        size = self.reader.output_size
+        self.out = nn.Sequential(
+            *([nn.Linear(size, hidden_size), nn.ReLU()] if hidden_size else []),
+            nn.Linear(hidden_size or size, num_classes),
+        )
+
+    def forward(self, numbers: Tensor, lengths: Tensor) -> Said:
+        """(B, N) int64 and (B,) int64 -> ``logits`` (B, K)."""
+        return self.read(self.words(numbers), lengths)
+
+    def read(self, vectors: Tensor, lengths: Tensor) -> Said:
+        """As :meth:`forward`, from the vectors of the words (B, N, D)."""
+        encoded = self.encoder(vectors, lengths)
+        read = self.reader(encoded.output, lengths)
+        log_probs = [] if read.log_prob is None else [read.log_prob.flatten(1).sum(1)]
+        log_probs += _chosen(encoded.log_prob, lengths)
+        return Said(
+            logits=self.out(self.dropout(read.context)),
+            known=_mean(vectors, lengths),
+            log_prob=torch.stack(log_probs).sum(0) if log_probs else None,
+            weights=read.weights,
+        )
+
+
+class Tagger(nn.Module):
+    """A label for every word: words, an encoder and a logistic regression.
+
+    Args:
+        vocabulary_size: how many words there are.
+        num_classes: K.
+        words: builds the vectors of words from their number.
+        encoder: builds what sees them in context from their width.
+        dropout: share of what the encoder says that is dropped in training.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_classes: int,
+        words: Callable[[int], WordVectors],
+        encoder: Callable[[int], Encoder],
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.words = words(vocabulary_size)
+        self.encoder = encoder(self.words.size)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(self.encoder.output_size, num_classes)
+
+    def forward(self, numbers: Tensor, lengths: Tensor, state: Any = None) -> Said:
+        """(B, N) int64 and (B,) int64 -> ``logits`` (B, N, K); anything after a row's end."""
+        vectors = self.words(numbers)
+        encoded = self.encoder(vectors, lengths, state)
+        chosen = _chosen(encoded.log_prob, lengths)
+        return Said(
+            logits=self.out(self.dropout(encoded.output)),
+            known=_mean(vectors, lengths),
+            log_prob=chosen[0] if chosen else None,
+            state=encoded.state,
+        )
+
+
+class LanguageModel(Tagger):
+    """Which word comes next: a tagger whose labels are the words, and whose encoder looks back alone.
+
+    Args:
+        vocabulary_size: how many words there are.
+        words: builds the vectors of words from their number.
+        encoder: builds what sees them in context from their width.
+        dropout: share of what the encoder says that is dropped in training.
+        tied: the vectors of words are the weights of the regression too (Press and Wolf 2017); needs one width.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        words: Callable[[int], WordVectors],
+        encoder: Callable[[int], Encoder],
+        dropout: float = 0.0,
+        tied: bool = False,
+    ) -> None:
+        super().__init__(vocabulary_size, vocabulary_size, words, encoder, dropout)
+        if not self.encoder.looks_back:
+            raise InputError(
+                "A language model must not see what comes next: set encoder.looks_back=true or "
+                "encoder.bidirectional=false."
+            )
+        if tied:
+            if self.encoder.output_size != self.words.size:
+                raise InputError(
+                    f"task.model.tied=true needs task.model.words.size ({self.words.size}) to be that of the encoder "
+                    f"({self.encoder.output_size})."
+                )
+            self.out.weight = self.words.table.weight
+
+
+def _mean(vectors: Tensor, lengths: Tensor) -> Tensor:
+    visible = padding_mask(lengths, vectors.shape[1]).mT
+    return vectors.masked_fill(~visible, 0).sum(1) / lengths[:, None]
+
+
+def _chosen(log_prob: Tensor | None, lengths: Tensor) -> list[Tensor]:
+    """Of all choices (B, N) within each row, together: none or one (B,)."""
+    if log_prob is None:
+        return []
+    return [torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0).sum(1)]

@@ -1,0 +1,159 @@
+"""Pictures of what is read in a text: weights over its words, alignments, and where words lean by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_INK = "#1b1f27"
+_RIGHT, _WRONG = "#0b7a57", "#c8481a"  # bluish green against vermilion, apart in every common colour blindness
+_POINTS = 9
+_LETTER = 0.078  # inches that a letter of so many points takes, at most
+
+
+def weights_over_words(
+    texts: Sequence[Sequence[str]],
+    weights: Tensor | None,
+    influence: Tensor,
+    said: Sequence[str],
+    labels: Sequence[str],
+) -> np.ndarray:
+    """Draws texts whose words are shaded by what they count.
+
+    Blue is explicit: the weight that attention gives the word, the mean of several queries'; of weights of either sign,
+    the size. Orange is implicit: how much the answer would change with the word's vector, the norm of its gradient.
+    Each is shown as a share of the text's largest.
+
+    Args:
+        texts: B texts.
+        weights: (B, Q, N), or None where nothing is weighed.
+        influence: (B, N).
+        said: B answers.
+        labels: B right answers.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    longest = max(sum(len(word) + 2 for word in text) for text in texts)
+    width, row = 1.3 + longest * _LETTER, 0.62
+    figure = Figure(figsize=(width, row * len(texts) + 0.35), dpi=110, facecolor="white")
+    for number, text in enumerate(texts):
+        top = row * len(texts) - row * number
+        _write(figure, 0.12, top - 0.16, said[number], _RIGHT if said[number] == labels[number] else _WRONG, bold=True)
+        shares = [(influence[number], "Oranges", 0.20)]
+        if weights is not None:
+            shares.append((weights[number].abs().mean(0), "Blues", 0.0))
+        for values, colours, drop in shares:
+            largest = float(values[: len(text)].max().clamp(min=1e-12))
+            left = 1.2
+            for word, value in zip(text, values.tolist(), strict=False):
+                across = (len(word) + 1.2) * _LETTER
+                share = max(value, 0) / largest
+                colour = colormaps[colours](0.75 * share)
+                _write(figure, left + across / 2, top - 0.16 - drop, word, _INK, ground=colour, middle=True)
+                left += across + 0.02
+    _write(figure, 0.12, 0.12, "blue: attention", "#2f6fb0")
+    _write(figure, 1.5, 0.12, "orange: gradient of the answer", "#d06a1c")
+    return _pixels(figure)
+
+
+def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], title: str = "") -> np.ndarray:
+    """Draws which keys each query read: a row a query, a column a key, dark where the weight is large.
+
+    Args:
+        weights: (Q, N), at least 0.
+        queries: Q names.
+        keys: N names.
+        title: written above.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    from matplotlib.figure import Figure
+
+    margin = 0.3 + max(map(len, queries)) * _LETTER, 0.5 + max(map(len, keys)) * _LETTER
+    size = margin[0] + 0.27 * len(keys) + 0.15, margin[1] + 0.27 * len(queries) + 0.15
+    figure = Figure(figsize=size, dpi=110, facecolor="white", layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(weights.detach().cpu().numpy(), cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=_POINTS)
+    axes.set_yticks(range(len(queries)), queries, fontsize=_POINTS)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.set_title(title, fontsize=_POINTS, color=_INK)
+    for spine in axes.spines.values():
+        spine.set_color("#d5d9e0")
+    return _pixels(figure)
+
+
+def direction_of_words(words: Sequence[str], lean: Tensor, classes: Sequence[str], shown: int = 20) -> np.ndarray:
+    """Draws the words that, each as a text of its own, speak most for either of two classes.
+
+    Args:
+        words: N words.
+        lean: (N,), the log-odds of the second class.
+        classes: both names.
+        shown: words a side, at most.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    from matplotlib.figure import Figure
+
+    shown = min(shown, len(words) // 2)
+    order = lean.argsort().tolist()
+    sides = [(order[:shown], _WRONG, classes[0]), (order[::-1][:shown], _RIGHT, classes[1])]
+    figure = Figure(figsize=(6.6, 0.9 + 0.2 * shown), dpi=110, facecolor="white", layout="constrained")
+    for number, (chosen, colour, name) in enumerate(sides, start=1):
+        axes = figure.add_subplot(1, 2, number)
+        axes.barh([words[each] for each in chosen][::-1], [float(lean[each]) for each in chosen][::-1], color=colour)
+        axes.set_title(name, fontsize=_POINTS + 1, color=colour, loc="left")
+        axes.set_xlabel(f"log-odds of {classes[1]}", fontsize=_POINTS - 1, color=_INK)
+        axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+    return _pixels(figure)
+
+
+def _write(
+    figure: Figure,
+    x: float,
+    y: float,
+    text: str,
+    colour: str,
+    ground: object = None,
+    bold: bool = False,
+    middle: bool = False,
+) -> None:
+    """Writes at a place in inches from the lower left corner."""
+    width, height = figure.get_size_inches()
+    box = None if ground is None else {"facecolor": ground, "edgecolor": "none", "boxstyle": "square,pad=0.12"}
+    figure.text(
+        x / width,
+        y / height,
+        text,
+        color=colour,
+        fontsize=_POINTS,
+        fontweight="bold" if bold else "normal",
+        family="monospace" if middle else "sans-serif",
+        ha="center" if middle else "left",
+        va="center",
+        bbox=box,
+    )
+
+
+def _pixels(figure: Figure) -> np.ndarray:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

@@ -1,0 +1,130 @@
+"""Readers: one vector for a whole sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from envs.errors import InputError
+from ram.attention import Attention, FixedAttention, Read, Score, Select, padding_mask
+from ram.attention.scores import Dot, General
+from ram.attention.selection import Soft
+
+
+class Reader(nn.Module):
+    """Reads what an encoder has made of a sequence: (B, N, size) -> (B, output_size).
+
+    Args:
+        size: width of the vectors.
+        directions: 2 where the second half of the width was read from the end, else 1.
+    """
+
+    output_size: int
+
+    def __init__(self, size: int, directions: int = 1) -> None:
+        super().__init__()
+        self.output_size = size
+
+    def forward(self, vectors: Tensor, lengths: Tensor) -> Read:
+        """``context`` (B, output_size), and what else an attention tells of its reading.
+
+        Args:
+            vectors: (B, N, size).
+            lengths: (B,) int64, from 1 to N, how many of each row count.
+        """
+        raise TypeError(f"{type(self).__name__} does not say how it reads.")
+
+
+class Sum(Reader):
+    """The sum of all vectors, or their mean.
+
+    Args:
+        size: width of the vectors.
+        directions: of no use here.
+        mean: divide by how many they are.
+    """
+
+    def __init__(self, size: int, directions: int = 1, mean: bool = False) -> None:
+        super().__init__(size)
+        self.mean = mean
+
+    def forward(self, vectors: Tensor, lengths: Tensor) -> Read:
+        visible = padding_mask(lengths, vectors.shape[1]).mT
+        total = vectors.masked_fill(~visible, 0).sum(1)
+        return Read(total / lengths[:, None] if self.mean else total)
+
+
+class Last(Reader):
+    """The last vector; of the half that was read from the end, the first."""
+
+    def __init__(self, size: int, directions: int = 1) -> None:
+        super().__init__(size)
+        self.forwards = size // directions
+
+    def forward(self, vectors: Tensor, lengths: Tensor) -> Read:
+        last = vectors[torch.arange(len(vectors), device=vectors.device), lengths - 1]
+        return Read(torch.cat([last[:, : self.forwards], vectors[:, 0, self.forwards :]], dim=1))
+
+
+class Fixed(Reader):
+    """Attention with learned queries, the same for every sequence.
+
+    With the score Dot and the selection Unnormalised every vector has a weight of its own, whatever stands beside it.
+
+    Args:
+        size: width of the vectors.
+        directions: of no use here.
+        num_queries: how many read in parallel; what they read is concatenated.
+        score: builds what compares queries with vectors.
+        select: builds what turns the scores into weights.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        directions: int = 1,
+        num_queries: int = 1,
+        score: Callable[[int, int], Score] = Dot,
+        select: Callable[[int], Select] = Soft,
+    ) -> None:
+        super().__init__(size)
+        self.attention = FixedAttention(size, score, select, num_queries)
+        self.output_size = num_queries * size
+
+    def forward(self, vectors: Tensor, lengths: Tensor) -> Read:
+        return self.attention(vectors, vectors, padding_mask(lengths, vectors.shape[1]), need_weights=True)
+
+
+class Contextual(Reader):
+    """Attention whose query depends on the sequence: on the mean of its vectors, or on the last one.
+
+    Args:
+        size: width of the vectors.
+        directions: of no use here.
+        query: "mean" or "last".
+        score: builds what compares the query with the vectors.
+        select: builds what turns the scores into weights.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        directions: int = 1,
+        query: Literal["mean", "last"] = "mean",
+        score: Callable[[int, int], Score] = General,
+        select: Callable[[int], Select] = Soft,
+    ) -> None:
+        super().__init__(size)
+        if query not in ("mean", "last"):
+            raise InputError(f"reader.query must be mean or last, got {query!r}.")
+        self.query = Sum(size, mean=True) if query == "mean" else Last(size, directions)
+        self.attention = Attention(score(size, size), select(size))
+
+    def forward(self, vectors: Tensor, lengths: Tensor) -> Read:
+        query = self.query(vectors, lengths).context[:, None]
+        mask = padding_mask(lengths, vectors.shape[1])
+        read = self.attention(query, vectors, vectors, mask, need_weights=True)
+        return Read(read.context[:, 0], read.weights, read.log_prob)

@@ -1,0 +1,209 @@
+"""What the tasks on texts share: a corpus as numbers, cross-entropy, and REINFORCE for the hard choices on the way."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from envs.errors import InputError
+from envs.images import Split
+from ram.baselines import Baseline
+from ram.corpora import Corpus, Examples, Words
+from ram.corpora.batches import Batches, pad
+from ram.corpora.vocabulary import Vocabulary
+from ram.reinforce import Rollout, policy_gradient_loss
+from ram.sequence.models import Said
+from ram.tasks import StepResult, Task
+
+UNASKED = -100
+"""The label of what is no word."""
+
+_EVALUATION_BATCH = 256
+
+
+class TrainedOnTexts:
+    """A trained network with its vocabulary; what :func:`ram.load` returns.
+
+    Args:
+        model: the network.
+        vocabulary: the words it knows.
+        classes: what it tells apart.
+        corpus: of the kind it was trained on, for its way to tell words.
+        device: where it computes.
+    """
+
+    def __init__(
+        self, model: nn.Module, vocabulary: Vocabulary, classes: Sequence[str], corpus: Corpus, device: str
+    ) -> None:
+        self.model, self.vocabulary, self.classes = model.to(device).eval(), vocabulary, tuple(classes)
+        self.corpus, self.device = corpus, torch.device(device)
+
+    def read(self, texts: Sequence[str]) -> tuple[tuple[Words, ...], Tensor, Tensor]:
+        """The words of some texts, their numbers (B, N) and lengths (B,). Unknown words are one word.
+
+        Raises:
+            InputError: if there are no texts, or one has no words.
+        """
+        if isinstance(texts, str) or not texts:
+            raise InputError("A model reads a list of at least one text.")
+        words = tuple(map(self.corpus.tokenize, texts))
+        for number, text in enumerate(words):
+            if not text:
+                raise InputError(f"Text {number} has no words: {texts[number]!r}.")
+        return words, *self.vocabulary.numbers(words, self.device)
+
+
+class TextTask(Task):
+    """Trains a network by cross-entropy, and its hard choices, if it makes any, by REINFORCE.
+
+    A subclass says what is asked of a text and sets ``classes``.
+
+    Args:
+        corpus: where the texts come from.
+        model: builds the network; given ``vocabulary_size`` and what :meth:`sizes` adds.
+        baseline: builds what the reward of hard choices is compared with.
+        batch_size: texts a step.
+        min_count: how often a word must come up in training to be known.
+        policy_weight: of the hard choices' loss.
+        seed: of weights, batches and noise.
+        device: where all is held.
+    """
+
+    unit = "texts"
+    maximize = False
+    trained: ClassVar[type[TrainedOnTexts]]
+    classes: tuple[str, ...]
+    model: Any
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        model: Callable[..., nn.Module],
+        baseline: Callable[..., Baseline],
+        batch_size: int = 32,
+        min_count: int = 1,
+        policy_weight: float = 1.0,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__()
+        for name, value in [("batch_size", batch_size), ("min_count", min_count)]:
+            if value < 1:
+                raise InputError(f"task.{name} must be at least 1, got {value}.")
+        self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
+        self._splits: dict[Split, Examples] = {"train": corpus.load("train")}
+        self.vocabulary = Vocabulary.of(self._splits["train"].texts, min_count)
+        self.classes = self.name_classes(self._splits["train"])
+        self._batches = Batches([len(text) for text in self._splits["train"].texts], batch_size, seed)
+        self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = model(vocabulary_size=len(self.vocabulary), **self.sizes(self.classes))
+            self.baseline = baseline(feature_size=self.model.words.size, rollouts_per_image=1)
+        self.to(self.device)
+
+    @abstractmethod
+    def name_classes(self, train: Examples) -> tuple[str, ...]:
+        """What is told apart. Raises :class:`InputError` where the corpus does not ask for it."""
+
+    @abstractmethod
+    def ask(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
+        """Numbers (B, N), lengths (B,) and right classes, (B,) or (B, N) with -100 where none is asked for."""
+
+    @staticmethod
+    def sizes(classes: Sequence[str]) -> dict[str, int]:
+        """What a network must know beside the size of the vocabulary."""
+        return {"num_classes": len(classes)}
+
+    def split(self, split: Split) -> Examples:
+        """The examples of a split, loaded once."""
+        if split not in self._splits:
+            self._splits[split] = self.corpus.load(split)
+        return self._splits[split]
+
+    def forward(self, step: int) -> StepResult:
+        torch.manual_seed((self.seed << 32) + step)  # dropout and choices are functions of (seed, step)
+        numbers, lengths, right = self.ask(self.split("train").choose(self._batches(step)))
+        said = self.model(numbers, lengths)
+        losses, asked = _cross_entropy(said, right), right != UNASKED
+        terms = {"loss/answer": losses.sum() / asked.sum()}
+        if said.log_prob is not None:
+            policy, terms["loss/baseline"] = _choices_loss(said, -losses.view(len(right), -1).sum(1), self.baseline)
+            terms["loss/policy"] = self.policy_weight * policy
+
+        @torch.no_grad()
+        def metrics() -> dict[str, float]:
+            share = (said.logits.argmax(-1) == right)[asked].float().mean()
+            return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(share)}
+
+        return StepResult(torch.stack(list(terms.values())).sum(), metrics)
+
+    @torch.no_grad()
+    def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """All answers of a split: given and right classes, and losses in nats, (n,) each; batch by batch."""
+        examples = self.split(split)
+        order = sorted(range(len(examples)), key=lambda number: len(examples.texts[number]))
+        for start in range(0, len(order), _EVALUATION_BATCH):
+            numbers, lengths, right = self.ask(examples.choose(order[start : start + _EVALUATION_BATCH]))
+            said = self.model(numbers, lengths)
+            asked = right != UNASKED
+            yield said.logits.argmax(-1)[asked], right[asked], _cross_entropy(said, right)[asked]
+
+    def labels(self, targets: Sequence[Any] | None) -> Tensor:
+        """The numbers of classes, (B,); or of each word's (B, N), -100 after the end."""
+        known = {name: number for number, name in enumerate(self.classes)}
+        try:
+            if targets and not isinstance(targets[0], str):
+                return pad([[known[label] for label in row] for row in targets], self.device, UNASKED)[0]
+            return torch.tensor([known[target] for target in targets or ()], device=self.device)
+        except KeyError as error:
+            raise InputError(f"The label {error.args[0]!r} of validation or test is not in training.") from error
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a trained model must know that no tensor holds."""
+        return {"words": list(self.vocabulary.known), "classes": list(self.classes)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Refuses the state of other words or classes."""
+        if state != self.get_extra_state():
+            raise KeyError("the words or the classes of the corpus differ")
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedOnTexts:
+        known = state["_extra_state"]
+        vocabulary = Vocabulary(known["words"])
+        model = arguments["model"](vocabulary_size=len(vocabulary), **cls.sizes(known["classes"]))
+        prefix = "model."
+        model.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        return cls.trained(model, vocabulary, known["classes"], arguments["corpus"], arguments["device"])
+
+
+def _cross_entropy(said: Said, right: Tensor) -> Tensor:
+    """In nats, shaped as ``right``; 0 where nothing is asked."""
+    flat = F.cross_entropy(said.logits.flatten(0, -2), right.flatten(), reduction="none", ignore_index=UNASKED)
+    return flat.view_as(right)
+
+
+def _choices_loss(said: Said, reward: Tensor, baseline: Baseline) -> tuple[Tensor, Tensor]:
+    """What trains the hard choices on the way to the answers of a text, all of them paid alike.
+
+    Args:
+        said: with the choices' log-probability.
+        reward: (B,), the log-probability of the right answers; its gradient is not used.
+        baseline: what it is compared with.
+
+    Returns:
+        The policy's loss and the baseline's, scalars.
+    """
+    assert said.log_prob is not None
+    everywhere = torch.ones(1, len(reward), dtype=torch.bool, device=reward.device)
+    returns = reward.detach()[None]
+    group = torch.arange(len(reward), device=reward.device)
+    rollout = Rollout(said.known.detach()[None], said.log_prob[None], everywhere, everywhere, returns, group)
+    estimate = baseline(rollout, returns)
+    return policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask), estimate.loss
