@@ -73,6 +73,7 @@ class Job:
             tracker.save_pictures(pictures)
             spent = {
                 "seed": self.config.seed,
+                "parameters": sum(value.numel() for value in task.parameters() if value.requires_grad),
                 "commit": commit,
                 "steps": progress.step,
                 "epochs": progress.step / task.steps_per_epoch,

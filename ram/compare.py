@@ -1,0 +1,155 @@
+"""Compare: ``python -m ram.compare DIR ...`` puts finished runs side by side, in a table and a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from envs.errors import InputError
+from envs.rendering import save_png
+from ram.config import words
+from ram.run_folder import told_in_a_sentence
+
+_REPEATED = ("seed", "corpus.fold")
+"""Options by which runs repeat one another."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in nothing but seed and fold.
+
+    Attributes:
+        options: what was typed to get them, where it differs from other rows, by name.
+        values: of the metric, one a run.
+        parameters: how many were trained.
+        seconds: of training, the mean.
+    """
+
+    options: dict[str, str]
+    values: tuple[float, ...]
+    parameters: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """What was typed, in one line."""
+        return ", ".join(f"{name.split('.')[-1]}={value}" for name, value in self.options.items()) or "all"
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the values; 0 of a single one."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
+
+def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, list[Row]]:
+    """Reads finished runs.
+
+    Args:
+        folders: of runs, or such as hold runs below them.
+        metric: a name in ``metrics.json``; None for the test figure of what chose the checkpoint.
+
+    Returns:
+        The metric and the rows, the best first where less is better.
+
+    Raises:
+        InputError: there are no finished runs, or one has no such metric.
+    """
+    records = sorted(file for folder in folders for file in folder.rglob("metrics.json"))
+    if not records:
+        raise InputError(f"There is no finished run in {', '.join(map(str, folders))}: a run ends with a metrics.json.")
+    typed = [_typed(file.parent) for file in records]
+    names = sorted({name for options in typed for name in options} - set(_REPEATED))
+    differing = [name for name in names if len({options.get(name) for options in typed}) > 1]
+    runs = defaultdict(list)
+    for file, options in zip(records, typed, strict=True):
+        measured = json.loads(file.read_text())
+        if metric is None:  # the first of the two figures that a run is chosen by
+            metric = "test/" + next(name for name in measured if name.startswith("validation/")).split("/")[1]
+        if metric not in measured:
+            raise InputError(f"{file} has no {metric}; it has {', '.join(n for n in measured if '/' in n)}.")
+        runs[tuple(options.get(name, "") for name in differing)].append(measured)
+    rows = [
+        Row(
+            options={name: value for name, value in zip(differing, key, strict=True) if value},
+            values=tuple(float(each[metric]) for each in group),
+            parameters=int(group[0].get("parameters", 0)),
+            seconds=mean(float(each["seconds"]) for each in group),
+        )
+        for key, group in runs.items()
+    ]
+    assert metric is not None
+    return metric, sorted(rows, key=lambda row: mean(row.values))
+
+
+def table(metric: str, rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table."""
+    lines = [f"| | {metric} | runs | parameters | seconds |", "| --- | ---: | ---: | ---: | ---: |"]
+    for row in rows:
+        spread = f" ± {row.spread:.2f}" if len(row.values) > 1 else ""
+        figures = [f"{mean(row.values):.2f}{spread}", str(len(row.values)), f"{row.parameters:,}", f"{row.seconds:.0f}"]
+        lines.append(f"| {row.name} | {' | '.join(figures)} |")
+    return "\n".join(lines)
+
+
+def picture(metric: str, rows: Sequence[Row]) -> np.ndarray:
+    """The rows as bars with every run as a dot: (H, W, 3) uint8."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 0.8 + 0.32 * len(rows)), dpi=110, facecolor="white", layout="constrained")
+    axes = figure.add_subplot()
+    places = range(len(rows))
+    axes.barh(places, [mean(row.values) for row in rows], color="#9cc4e6", height=0.7)
+    for place, row in zip(places, rows, strict=True):
+        axes.plot(row.values, [place] * len(row.values), "o", color="#1f4e79", markersize=3.5)
+        axes.annotate(
+            f"{mean(row.values):.2f}", (max(row.values), place), (6, 0), textcoords="offset points", va="center", size=8
+        )
+    axes.set_yticks(places, [row.name for row in rows], fontsize=9)
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.set_xlabel(metric, fontsize=9)
+    axes.tick_params(labelsize=9, length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _typed(run: Path) -> dict[str, str]:
+    """The options that a run was started with."""
+    file = run / ".hydra" / "overrides.yaml"
+    if not file.is_file():
+        raise InputError(f"{run} is not the folder of a run: it has no .hydra/overrides.yaml.")
+    return words([str(word).lstrip("+~") for word in OmegaConf.load(file) if "=" in str(word)])
+
+
+def main() -> None:
+    """The command ``ram-compare``."""
+    with told_in_a_sentence():
+        folders = [Path(word) for word in sys.argv[1:] if "=" not in word or Path(word).exists()]
+        options = words([word for word in sys.argv[1:] if Path(word) not in folders])
+        unknown = options.keys() - {"metric", "picture"}
+        if not folders or unknown:
+            raise InputError("Name folders of runs: python -m ram.compare DIR ... [metric=test/error] [picture=FILE].")
+        for folder in folders:
+            if not folder.is_dir():
+                raise InputError(f"{folder} is not a folder: name those of runs, or of sweeps.")
+        metric, rows = compare(folders, options.get("metric"))
+        print(table(metric, rows))
+        file = Path(options.get("picture", "compare.png"))
+        save_png(file, picture(metric, rows))
+        print(f"  {file}")
+
+
+if __name__ == "__main__":
+    main()
