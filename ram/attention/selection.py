@@ -115,7 +115,7 @@ class GumbelSoftmax(Select):
             disturbed = disturbed - torch.empty_like(scores).exponential_().log()
         soft = (disturbed / self.temperature).softmax(-1)
         one = F.one_hot(soft.argmax(-1), scores.shape[-1]).to(soft.dtype)
-        return Selection(hidden(one + soft - soft.detach(), mask))
+        return Selection(hidden(one + (soft - soft.detach()), mask))
 
 
 class Local(Select):
@@ -190,7 +190,9 @@ class LocalPredictive(Local):
         super().__init__(query_size, half_width, gaussian=True)
         if query_size is None:
             raise InputError("The selection LocalPredictive reads queries and must be told their width, query_size.")
-        hidden_size = hidden_size or query_size
+        hidden_size = query_size if hidden_size is None else hidden_size
+        if hidden_size < 1:
+            raise InputError(f"The hidden_size of LocalPredictive must be at least 1, got {hidden_size}.")
         self.position = nn.Sequential(
             nn.Linear(query_size, hidden_size, bias=False), nn.Tanh(), nn.Linear(hidden_size, 1, bias=False)
         )
