@@ -18,6 +18,12 @@ def check_whole(name: str, value: Any, least: int) -> None:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
+def check_share(name: str, value: float) -> None:
+    """Refuses what is no share to be dropped: a number in [0, 1)."""
+    if not 0 <= value < 1:
+        raise InputError(f"{name} must be in [0, 1), got {value}.")
+
+
 def read(name: str, value: Any, device: torch.device) -> Tensor:
     """A tensor as it is, anything else copied: a user may write into an array again."""
     if isinstance(value, Tensor):

@@ -62,7 +62,7 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
     Raises:
         InputError: there are no finished runs, or one has no such metric.
     """
-    records = sorted(file for folder in folders for file in folder.rglob("metrics.json"))
+    records = sorted({file.resolve() for folder in folders for file in folder.rglob("metrics.json")})
     if not records:
         raise InputError(f"There is no finished run in {', '.join(map(str, folders))}: a run ends with a metrics.json.")
     typed = [_typed(file.parent) for file in records]
@@ -70,7 +70,10 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
     differing = [name for name in names if len({options.get(name) for options in typed}) > 1]
     runs = defaultdict(list)
     for file, options in zip(records, typed, strict=True):
-        measured = json.loads(file.read_text())
+        try:
+            measured = json.loads(file.read_text())
+        except ValueError as error:
+            raise InputError(f"{file} is damaged: repeat the run, or leave it out.") from error
         if metric is None:  # the first of the two figures that a run is chosen by
             metric = "test/" + next(name for name in measured if name.startswith("validation/")).split("/")[1]
         if metric not in measured:
@@ -147,7 +150,10 @@ def main() -> None:
         metric, rows = compare(folders, options.get("metric"))
         print(table(metric, rows))
         file = Path(options.get("picture", "compare.png"))
-        save_png(file, picture(metric, rows))
+        try:
+            save_png(file, picture(metric, rows))
+        except OSError as error:
+            raise InputError(f"picture={file} cannot be written: {error.strerror or error}.") from error
         print(f"  {file}")
 
 

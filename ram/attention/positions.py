@@ -15,7 +15,12 @@ class Positions(nn.Module):
 
     Args:
         size: width D.
+
+    Attributes:
+        max_length: how many places there are; None for any number.
     """
+
+    max_length: int | None = None
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -88,6 +93,7 @@ class Learned(Positions):
         super().__init__(size)
         if max_length < 1:
             raise InputError(f"The max_length of learned positions must be at least 1, got {max_length}.")
+        self.max_length = max_length
         self.vectors = nn.Parameter(torch.randn(max_length, size) / math.sqrt(size))
 
     def forward(self, elements: Tensor, start: int = 0) -> Tensor:

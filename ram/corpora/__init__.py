@@ -11,7 +11,7 @@ from envs.images import Split
 
 Words = tuple[str, ...]
 
-_TOKEN = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
+_TOKEN = re.compile(r"\w+(?:['\u2019-]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,5 @@ class Corpus(Protocol):
 
 
 def tokenize(text: str, lower: bool = True) -> Words:
-    """Words, with their apostrophes, and single signs."""
+    """Words, with the apostrophes and hyphens within them, and single signs."""
     return tuple(_TOKEN.findall(text.lower() if lower else text))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.error import URLError
 
 from torch.hub import download_url_to_file
 
@@ -25,12 +25,15 @@ def fetch(root: str, name: str, url: str, sha256: str) -> Path:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix=".download-", dir=path.parent) as folder:
-                download_url_to_file(url, str(Path(folder, path.name)))
-                os.replace(Path(folder, path.name), path)
-        except (OSError, URLError, ValueError) as error:
+                fetched = Path(folder, path.name)
+                download_url_to_file(url, str(fetched))
+                if hashlib.sha256(fetched.read_bytes()).hexdigest() != sha256:
+                    raise ValueError("what came is not the published file")
+                os.replace(fetched, path)
+        except Exception as error:  # of the network or the disk: http.client lets any kind through
             raise InputError(
-                f"{path} is missing and could not be downloaded from {url} ({error}): check the network and that the "
-                "folder can be written, or bring the file."
+                f"{path} is missing and could not be downloaded from {url} ({' '.join(str(error).split())}): check the "
+                "network and that the folder can be written, or bring the file."
             ) from error
     if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
         raise InputError(f"{path} is not the published file, for its SHA-256 differs: delete it to download it again.")
@@ -47,7 +50,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
         data = path.read_bytes()
         if path.suffix == ".gz":
             data = gzip.decompress(data)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}.") from error
     lines = []
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):

@@ -59,7 +59,7 @@ class Source:
 def _sentence(chance: random.Random, word: str, negated: bool, split: Split) -> str:
     parts = [chance.choice(_SUBJECTS), chance.choice(_VERBS)]
     if negated:
-        kept_from_training = _NEGATIONS[(_GOOD + _BAD).index(word) % len(_NEGATIONS)]
+        kept_from_training = _NEGATIONS[(_GOOD if word in _GOOD else _BAD).index(word) % len(_NEGATIONS)]
         others = [each for each in _NEGATIONS if each != kept_from_training]
         parts.append(chance.choice(others) if split == "train" else kept_from_training)
     return " ".join(" ".join([*parts, chance.choice(_DEGREES), word, chance.choice(_ENDINGS)]).split())

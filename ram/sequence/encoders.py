@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from envs.errors import InputError
+from envs.inputs import check_share
 from ram.attention import Attention, MultiHead, Score, Select, causal_mask, padding_mask
 from ram.attention.positions import Positions, Sinusoidal
 from ram.attention.scores import General, ScaledDot
@@ -41,11 +42,13 @@ class Encoder(nn.Module):
         output_size: width of what it makes of each.
         directions: 2 where the second half of the width was read from the end, else 1.
         looks_back: whether an output depends on nothing after it, so that a sequence may be read in pieces.
+        max_length: how many vectors there may be; None for any number.
     """
 
     output_size: int
     directions = 1
     looks_back = True
+    max_length: int | None = None
 
     def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
         """Reads on.
@@ -101,6 +104,7 @@ class Recurrent(Encoder):
                 raise InputError(f"encoder.{name} must be at least 1, got {value}.")
         if cell not in cells:
             raise InputError(f"encoder.cell must be one of {', '.join(cells)}, got {cell!r}.")
+        check_share("encoder.dropout", dropout)
         self.directions, self.looks_back = 1 + bidirectional, not bidirectional
         self.output_size = size * self.directions
         between = dropout if num_layers > 1 else 0.0  # torch warns of dropout that has no place
@@ -160,7 +164,7 @@ class AttentiveRecurrent(Encoder):
             nothing = vectors.new_zeros(batch, self.output_size)
             state = (nothing,) * self._states, vectors.new_zeros(batch, 0, self.memory_size)
         held, memory = state
-        visible = None
+        before, visible = memory.shape[1], None
         if not self.looks_back:
             memory, visible = vectors, padding_mask(lengths, number)
         outputs: list[Tensor] = []
@@ -172,7 +176,8 @@ class AttentiveRecurrent(Encoder):
             context = vectors.new_zeros(batch, self.memory_size)
             log_prob = vectors.new_zeros(batch)
             if memory.shape[1]:
-                read = self.attention(held[0][:, None], memory, memory, visible)
+                stands = torch.tensor([before + place], device=vectors.device)
+                read = self.attention(held[0][:, None], memory, memory, visible, stands)
                 context, log_prob = read.context[:, 0], log_prob if read.log_prob is None else read.log_prob[:, 0]
             into = torch.cat([present, context], dim=1)
             new = self.cell(into, held) if self._states == 2 else (self.cell(into, held[0]),)
@@ -217,7 +222,8 @@ class TransformerLayer(nn.Module):
         keys, values = self.attention.project(normalised, normalised)
         if past is not None:
             keys, values = torch.cat([past[0], keys], dim=1), torch.cat([past[1], values], dim=1)
-        read = self.attention.read(normalised, keys, values, mask)
+        stand = torch.arange(keys.shape[1] - vectors.shape[1], keys.shape[1], device=vectors.device)
+        read = self.attention.read(normalised, keys, values, mask, stand)
         vectors = vectors + self.dropout(read.context)
         vectors = vectors + self.dropout(self.network(self.network_norm(vectors)))
         return vectors, (keys, values), read.log_prob
@@ -253,17 +259,19 @@ class Transformer(Encoder):
         select: Callable[[int], Select] = Soft,
     ) -> None:
         super().__init__()
-        for name, value in [("size", size), ("num_layers", num_layers), ("num_heads", num_heads)]:
+        hidden_size = 4 * size if hidden_size is None else hidden_size
+        sizes = {"size": size, "num_layers": num_layers, "num_heads": num_heads, "hidden_size": hidden_size}
+        for name, value in sizes.items():
             if value < 1:
                 raise InputError(f"encoder.{name} must be at least 1, got {value}.")
+        check_share("encoder.dropout", dropout)
         self.output_size, self.looks_back = size, looks_back
         self.into: nn.Module = nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
         self.positions = positions(size)
+        self.max_length = self.positions.max_length
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
-            TransformerLayer(
-                MultiHead(size, num_heads=num_heads, score=score, select=select), hidden_size or 4 * size, dropout
-            )
+            TransformerLayer(MultiHead(size, num_heads=num_heads, score=score, select=select), hidden_size, dropout)
             for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(size)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.inputs import check_share
 from ram.attention import padding_mask
 from ram.corpora.vocabulary import PADDING, UNKNOWN
 from ram.sequence.encoders import Encoder
@@ -50,9 +51,8 @@ class WordVectors(nn.Module):
         super().__init__()
         if size < 1:
             raise InputError(f"task.model.words.size must be at least 1, got {size}.")
-        for name, share in [("dropout", dropout), ("word_dropout", word_dropout)]:
-            if not 0 <= share < 1:
-                raise InputError(f"task.model.words.{name} must be in [0, 1), got {share}.")
+        check_share("task.model.words.dropout", dropout)
+        check_share("task.model.words.word_dropout", word_dropout)
         self.size, self.word_dropout = size, word_dropout
         self.table = nn.Embedding(vocabulary_size, size, padding_idx=PADDING)
         nn.init.normal_(self.table.weight, std=1 / math.sqrt(size))
@@ -93,6 +93,7 @@ class Classifier(nn.Module):
         super().__init__()
         if hidden_size < 0:
             raise InputError(f"task.model.hidden_size must not be negative, got {hidden_size}.")
+        check_share("task.model.dropout", dropout)
         self.words = words(vocabulary_size)
         self.encoder = encoder(self.words.size)
         self.reader = reader(self.encoder.output_size, self.encoder.directions)
@@ -141,6 +142,7 @@ class Tagger(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_share("task.model.dropout", dropout)
         self.words = words(vocabulary_size)
         self.encoder = encoder(self.words.size)
         self.dropout = nn.Dropout(dropout)

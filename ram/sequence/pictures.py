@@ -85,11 +85,11 @@ def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], titl
     figure = Figure(figsize=size, dpi=110, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
     axes.imshow(weights.detach().cpu().numpy(), cmap="Blues", vmin=0, vmax=1)
-    axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=_POINTS)
-    axes.set_yticks(range(len(queries)), queries, fontsize=_POINTS)
+    axes.set_xticks(range(len(keys)), map(_plain, keys), rotation=90, fontsize=_POINTS)
+    axes.set_yticks(range(len(queries)), map(_plain, queries), fontsize=_POINTS)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    axes.set_title(title, fontsize=_POINTS, color=_INK)
+    axes.set_title(_plain(title), fontsize=_POINTS, color=_INK)
     for spine in axes.spines.values():
         spine.set_color("#d5d9e0")
     return _pixels(figure)
@@ -115,13 +115,20 @@ def direction_of_words(words: Sequence[str], lean: Tensor, classes: Sequence[str
     figure = Figure(figsize=(6.6, 0.9 + 0.2 * shown), dpi=110, facecolor="white", layout="constrained")
     for number, (chosen, colour, name) in enumerate(sides, start=1):
         axes = figure.add_subplot(1, 2, number)
-        axes.barh([words[each] for each in chosen][::-1], [float(lean[each]) for each in chosen][::-1], color=colour)
-        axes.set_title(name, fontsize=_POINTS + 1, color=colour, loc="left")
-        axes.set_xlabel(f"log-odds of {classes[1]}", fontsize=_POINTS - 1, color=_INK)
+        axes.barh(
+            [_plain(words[each]) for each in chosen][::-1], [float(lean[each]) for each in chosen][::-1], color=colour
+        )
+        axes.set_title(_plain(name), fontsize=_POINTS + 1, color=colour, loc="left")
+        axes.set_xlabel(f"log-odds of {_plain(classes[1])}", fontsize=_POINTS - 1, color=_INK)
         axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
     return _pixels(figure)
+
+
+def _plain(text: str) -> str:
+    """Text without mathematics, which matplotlib sees between two dollar signs."""
+    return text.replace("$", r"\$")
 
 
 def _write(
@@ -140,7 +147,7 @@ def _write(
     figure.text(
         x / width,
         y / height,
-        text,
+        _plain(text),
         color=colour,
         fontsize=_POINTS,
         fontweight="bold" if bold else "normal",

@@ -34,7 +34,7 @@ def truncated(logits: Tensor, temperature: float = 1.0, top_k: int | None = None
     ranked = logits.gather(-1, order)
     if temperature == 0:
         top_k, temperature = 1, 1.0
-    share = (ranked / temperature).softmax(-1)
+    share = ((ranked - ranked[..., :1]) / temperature).softmax(-1)  # of the largest, which is finite at any temperature
     if top_k is not None:
         share[..., top_k:] = 0
         share = share / share.sum(-1, keepdim=True)
@@ -58,13 +58,15 @@ def go_on(
     Args:
         model: in evaluation mode.
         prompts: (B, n) int64, without the start symbol; n may be 0.
-        max_length: of what follows, at least 1.
+        max_length: of what follows, at least 1; a model that knows fewer places ends before.
         temperature: see :func:`truncated`, like the next two; 0 takes the likeliest word.
         top_k: see there.
         top_p: see there.
         generator: of the samples.
     """
     rows, device = len(prompts), prompts.device
+    if model.encoder.max_length is not None:
+        max_length = max(1, min(max_length, model.encoder.max_length - prompts.shape[1]))
     words = torch.cat([torch.full((rows, 1), START, device=device), prompts], dim=1)
     state, written, ended = None, [], torch.zeros(rows, dtype=torch.bool, device=device)
     for _ in range(max_length):

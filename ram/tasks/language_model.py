@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -106,7 +105,7 @@ class LanguageModelTask(TextTask):
     def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
         """Perplexity a word, the end of a text counted as one; and of questions, the wrong answers in percent."""
         losses = torch.cat([losses for _, _, losses in self.answers(split)])
-        measured = {"perplexity": math.exp(float(losses.mean()))}
+        measured = {"perplexity": float(losses.double().mean().exp())}
         if self.answer_after is not None:
             replies = self._replies(self.split(split))
             measured["error"] = 100 * sum(given != right for _, right, given in replies) / len(replies)
@@ -120,7 +119,8 @@ class LanguageModelTask(TextTask):
         sampled = go_on(self.model, begun, _LONGEST, generator=generator)
         told = {"samples.txt": "\n".join(" ".join(self.vocabulary.decode(text)) for text in sampled) + "\n"}
         if self.answer_after is not None:
-            some = self.split(split).choose(list(range(min(_ANSWERED, len(self.split(split))))))
+            asking = [n for n, text in enumerate(self.split(split).texts) if self.answer_after in text]
+            some = self.split(split).choose(asking[:_ANSWERED])
             lines = [
                 f"{' '.join(asked)} {' '.join(given)}" + ("" if given == right else f"   (wrong: {' '.join(right)})")
                 for asked, right, given in self._replies(some)

@@ -98,6 +98,8 @@ class TextTask(Task):
         self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
         self._splits: dict[Split, Examples] = {"train": corpus.load("train")}
         self.vocabulary = Vocabulary.of(self._splits["train"].texts, min_count)
+        if not self.vocabulary.known:
+            raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
         self.classes = self.name_classes(self._splits["train"])
         self._batches = Batches([len(text) for text in self._splits["train"].texts], batch_size, seed)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size

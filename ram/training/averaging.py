@@ -21,6 +21,10 @@ class WeightAverage:
         self.decay = decay
         self._parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self._average = [value.detach().clone() for value in self._parameters.values()]
+        # A tensor that two layers share has two names.
+        numbers = {id(value): number for number, value in enumerate(self._parameters.values())}
+        every = module.named_parameters(remove_duplicate=False)
+        self._names = {name: numbers[id(value)] for name, value in every if value.requires_grad}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
@@ -46,7 +50,7 @@ class WeightAverage:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The averages by parameter name."""
-        return dict(zip(self._parameters, self._average, strict=True))
+        return {name: self._average[number] for name, number in self._names.items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -28,7 +28,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 def save_weights(path: Path, module: nn.Module) -> None:
     """Writes the tensors of a module's state as safetensors, to be read by other programs."""
-    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
+    tensors = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     save_file({name: value.contiguous() for name, value in tensors.items()}, partial)
