@@ -47,8 +47,8 @@ def main(path: str) -> None:
         weights = attention(query, keys, keys, mask, need_weights=True).weights[0]
         flow = gradients(attention, query, keys, mask)
         torch.testing.assert_close(flow, weights)
-        above.imshow(weights, cmap="Blues", vmin=0, vmax=1)
-        below.imshow(flow, cmap="Oranges", vmin=0, vmax=1)
+        above.imshow(weights.detach().numpy(), cmap="Blues", vmin=0, vmax=1)
+        below.imshow(flow.numpy(), cmap="Oranges", vmin=0, vmax=1)
         above.set_title(name, fontsize=10)
     for row, what in zip(panels, ("weight", "gradient"), strict=True):
         row[0].set_ylabel(f"{what}\nquery", fontsize=9)

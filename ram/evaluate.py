@@ -15,7 +15,7 @@ from ram.run_folder import RunFolder, table, told_in_a_sentence
 from ram.tasks import Task
 from ram.training import checkpoint
 
-_OVERRIDES = ("device", "num_threads", "images.root", "images.objects.root")
+_OVERRIDES = ("device", "num_threads", "images.root", "images.objects.root", "corpus.root", "corpus.path")
 
 
 def evaluate(task: Task, best_value: float) -> dict[str, float]:

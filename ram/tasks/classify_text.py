@@ -86,7 +86,8 @@ class ClassifyTextTask(TextTask):
         chosen = examples.choose([round(n) for n in np.linspace(0, len(examples) - 1, min(_PICTURED, len(examples)))])
         numbers, lengths, right = self.ask(chosen)
         vectors = self.model.words(numbers).detach().requires_grad_()
-        with torch.enable_grad():
+        # In evaluation mode cuDNN's recurrent layers have no gradient; torch's own do.
+        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
             said = self.model.read(vectors, lengths)
             (slope,) = torch.autograd.grad(said.logits.amax(-1).sum(), vectors)
         pictures: dict[str, Picture] = {

@@ -42,12 +42,11 @@ class TagTask(TextTask):
     def name_classes(self, train: Examples) -> tuple[str, ...]:
         if train.targets is None or isinstance(train.targets[0], str):
             raise InputError("task=tag needs a corpus with one label a word, such as corpus=multi30k corpus.ask=tags.")
-        for text, labels in zip(train.texts, train.targets, strict=True):
-            if len(text) != len(labels):
-                raise InputError(f"A text of {len(text)} words has {len(labels)} labels: {' '.join(text)}.")
+        _check(train)
         return tuple(sorted({label for labels in train.targets for label in labels}))
 
     def ask(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
+        _check(examples)
         return *self.vocabulary.numbers(examples.texts, self.device), self.labels(examples.targets)
 
     def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
@@ -75,3 +74,9 @@ class TagTask(TextTask):
             ]
             lines.append(" ".join(words))
         return {"tags.txt": "\n".join(lines) + "\n"}
+
+
+def _check(examples: Examples) -> None:
+    for text, labels in zip(examples.texts, examples.targets or (), strict=True):
+        if len(text) != len(labels):
+            raise InputError(f"A text of {len(text)} words has {len(labels)} labels: {' '.join(text)}.")

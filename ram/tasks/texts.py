@@ -129,7 +129,7 @@ class TextTask(Task):
         return self._splits[split]
 
     def forward(self, step: int) -> StepResult:
-        torch.manual_seed((self.seed << 32) + step)  # dropout and choices are functions of (seed, step)
+        torch.manual_seed(((self.seed << 32) + step) % 2**63)  # dropout and choices are functions of (seed, step)
         numbers, lengths, right = self.ask(self.split("train").choose(self._batches(step)))
         said = self.model(numbers, lengths)
         losses, asked = _cross_entropy(said, right), right != UNASKED

@@ -1,6 +1,7 @@
 """Every experiment that ships trains, is measured and is drawn, on a few small scenes."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,12 @@ from ram.train import Job
 FOLDER = config_folder()
 EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("experiment/*.yaml"))
 GLYPHS = ["num_train=48", "num_validation=12", "num_test=12"]
+DATA = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
+TEXTS = {
+    "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
+    "negation": ["corpus.size=64", "encoder.size=16"],
+    "tags": [f"corpus.root={DATA}", "encoder.size=16"],
+}
 SMALL = ["task.batch_size=16", "core.size=16", "task.agent.glimpse.output_size=16"]
 
 
@@ -32,7 +39,20 @@ def _overrides(name: str) -> list[str]:
     return [*base, *(f"images.{option}" for option in GLYPHS)]
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_an_experiment_on_texts_trains_and_is_measured(name: str) -> None:
+    if name == "tags" and not DATA.is_dir():
+        pytest.skip(f"{DATA} is not there")
+    task = Job(_compose(f"experiment={name}", *TEXTS[name])).task
+    result = task(0)
+    result.loss.backward()
+    assert all(map(math.isfinite, result.metrics().values()))
+    task.eval()
+    assert task.monitor in task.evaluate("validation")
+    assert task.pictures("validation")
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name not in TEXTS])
 def test_an_experiment_trains_and_is_measured(name: str) -> None:
     config = _compose(f"experiment={name}", *_overrides(name), *SMALL)
     task = Job(config).task

@@ -363,6 +363,9 @@ def test_what_a_corpus_does_not_ask_for_is_refused() -> None:
     uneven = Examples((("one", "two"), ("one", "two", "two")), (("a", "b"), ("a", "b")))
     with pytest.raises(InputError, match="A text of 3 words has 2 labels: one two two"):
         TagTask(Given(uneven), tagger, NoBaseline)
+    task = TagTask(Given(tags, validation=uneven), tagger, NoBaseline).eval()
+    with pytest.raises(InputError, match="A text of 3 words has 2 labels: one two two"):
+        task.evaluate("validation")
 
 
 @pytest.mark.parametrize("option", ["batch_size", "min_count"])
