@@ -15,7 +15,7 @@ class Batches:
 
     Args:
         lengths: of all texts.
-        batch_size: texts a batch; the last batch of an epoch may have fewer.
+        batch_size: texts a batch; one batch of an epoch may have fewer.
         seed: of the order.
     """
 

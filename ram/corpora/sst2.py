@@ -17,7 +17,7 @@ _FILES = {
 }
 
 # As in the Penn Treebank, "isn't" is two words, "is" and "n't".
-_PART = re.compile(r"n't|'\w+|(?:(?!n't)\w)+(?:-\w+)*|[^\w\s]")
+_PART = re.compile(r"n't|'(?:s|re|ve|ll|d|m)\b|(?:(?!n't)\w)+(?:-\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,4 @@ class Source:
         )
 
     def tokenize(self, text: str) -> Words:
-        return tuple(_PART.findall(text.lower()))
+        return tuple(_PART.findall(text.lower().replace("\u2019", "'")))
