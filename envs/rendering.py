@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -13,6 +14,9 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.sensor import Sensor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The light on a pixel that no look has read, that only a wider window of the latest look reads, and that was read.
 _UNSEEN, _PERIPHERY, _SEEN = 0.3, 0.6, 1.0
@@ -265,6 +269,15 @@ def location_heatmap(locations: Tensor, size: int = 128, bins: int = 32) -> np.n
         ImageDraw.Draw(panel).text(place, f"look {number}", fill=_TEXT, font=_font(False, 11 * unit), anchor="mm")
         panels.append(np.array(panel))
     return grid(panels, len(panels))
+
+
+def figure_pixels(figure: Figure) -> np.ndarray:
+    """What a figure of matplotlib looks like: (H, W, 3) uint8."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def save_png(path: str | Path, frame: np.ndarray) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from envs.errors import InputError
-from envs.rendering import save_png
+from envs.rendering import figure_pixels, save_png
 from ram.config import words
 from ram.run_folder import told_in_a_sentence
 
@@ -104,7 +104,6 @@ def table(metric: str, rows: Sequence[Row]) -> str:
 
 def picture(metric: str, rows: Sequence[Row]) -> np.ndarray:
     """The rows as bars with every run as a dot: (H, W, 3) uint8."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 0.8 + 0.32 * len(rows)), dpi=110, facecolor="white", layout="constrained")
@@ -123,9 +122,7 @@ def picture(metric: str, rows: Sequence[Row]) -> np.ndarray:
     axes.tick_params(labelsize=9, length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return figure_pixels(figure)
 
 
 def _typed(run: Path) -> dict[str, str]:

@@ -211,7 +211,7 @@ class LocationNetwork(nn.Module):
             raise InputError("policy.learn_std and policy.final_std exclude each other: set one of them.")
         self.initial_std, self.final_std = std, final_std
         self.through_core = through_core
-        self.mean = nn.Sequential(*_read_out(feature_size, self.outputs, hidden_size), nn.Tanh())
+        self.mean = nn.Sequential(*read_out(feature_size, self.outputs, hidden_size), nn.Tanh())
         log_std = torch.full((self.outputs,), math.log(std))
         if learn_std:
             self.log_std = nn.Parameter(log_std)
@@ -300,7 +300,7 @@ class ActionNetwork(nn.Module):
         super().__init__()
         if hidden_size < 0:
             raise InputError(f"task.agent.action.hidden_size must not be negative, got {hidden_size}.")
-        self.logits = _read_out(feature_size, num_classes, hidden_size)
+        self.logits = read_out(feature_size, num_classes, hidden_size)
 
     def forward(self, features: Tensor) -> Categorical:
         """(..., D) -> the distribution of the answer."""
@@ -351,8 +351,8 @@ class StopNetwork(nn.Module):
         return Categorical(self.logits(features.detach()))
 
 
-def _read_out(feature_size: int, outputs: int, hidden_size: int) -> nn.Sequential:
-    """A linear map, or one through a hidden ReLU layer."""
+def read_out(feature_size: int, outputs: int, hidden_size: int) -> nn.Sequential:
+    """A linear map, or one through a hidden ReLU layer where ``hidden_size`` is not 0: (..., D) -> (..., outputs)."""
     return nn.Sequential(
         *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
         nn.Linear(hidden_size or feature_size, outputs),

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.inputs import check_share
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Select, Soft
 
@@ -44,8 +45,7 @@ class Attention(nn.Module):
 
     def __init__(self, score: Score, select: Select, dropout: float = 0.0) -> None:
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise InputError(f"The dropout of attention must be in [0, 1), got {dropout}.")
+        check_share("The dropout of attention", dropout)
         self.score, self.select, self.dropout = score, select, dropout
         self.recorded: list[Tensor] | None = None
 

@@ -27,15 +27,16 @@ def fetch(root: str, name: str, url: str, sha256: str) -> Path:
             with TemporaryDirectory(prefix=".download-", dir=path.parent) as folder:
                 fetched = Path(folder, path.name)
                 download_url_to_file(url, str(fetched))
-                if hashlib.sha256(fetched.read_bytes()).hexdigest() != sha256:
+                if not _published(fetched, sha256):
                     raise ValueError("what came is not the published file")
                 os.replace(fetched, path)
+                return path
         except Exception as error:  # of the network or the disk: http.client lets any kind through
             raise InputError(
                 f"{path} is missing and could not be downloaded from {url} ({' '.join(str(error).split())}): check the "
                 "network and that the folder can be written, or bring the file."
             ) from error
-    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+    if not _published(path, sha256):
         raise InputError(f"{path} is not the published file, for its SHA-256 differs: delete it to download it again.")
     return path
 
@@ -64,3 +65,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     if lines:
         lines[0] = lines[0].removeprefix("\ufeff")  # a mark that some editors write
     return lines
+
+
+def _published(path: Path, sha256: str) -> bool:
+    return hashlib.sha256(path.read_bytes()).hexdigest() == sha256

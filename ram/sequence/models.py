@@ -14,8 +14,9 @@ from envs.errors import InputError
 from envs.inputs import check_share
 from ram.attention import padding_mask
 from ram.corpora.vocabulary import PADDING, UNKNOWN
+from ram.networks import read_out
 from ram.sequence.encoders import Encoder
-from ram.sequence.readers import Reader
+from ram.sequence.readers import Reader, mean
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,7 @@ class Classifier(nn.Module):
         self.encoder = encoder(self.words.size)
         self.reader = reader(self.encoder.output_size, self.encoder.directions)
         self.dropout = nn.Dropout(dropout)
-        size = self.reader.output_size
-        self.out = nn.Sequential(
-            *([nn.Linear(size, hidden_size), nn.ReLU()] if hidden_size else []),
-            nn.Linear(hidden_size or size, num_classes),
-        )
+        self.out = read_out(self.reader.output_size, num_classes, hidden_size)
 
     def forward(self, numbers: Tensor, lengths: Tensor) -> Said:
         """(B, N) int64 and (B,) int64 -> ``logits`` (B, K)."""
@@ -116,7 +113,7 @@ class Classifier(nn.Module):
         log_probs += _chosen(encoded.log_prob, lengths)
         return Said(
             logits=self.out(self.dropout(read.context)),
-            known=_mean(vectors, lengths),
+            known=mean(vectors, lengths),
             log_prob=torch.stack(log_probs).sum(0) if log_probs else None,
             weights=read.weights,
         )
@@ -155,7 +152,7 @@ class Tagger(nn.Module):
         chosen = _chosen(encoded.log_prob, lengths)
         return Said(
             logits=self.out(self.dropout(encoded.output)),
-            known=_mean(vectors, lengths),
+            known=mean(vectors, lengths),
             log_prob=chosen[0] if chosen else None,
             state=encoded.state,
         )
@@ -193,11 +190,6 @@ class LanguageModel(Tagger):
                     f"({self.encoder.output_size})."
                 )
             self.out.weight = self.words.table.weight
-
-
-def _mean(vectors: Tensor, lengths: Tensor) -> Tensor:
-    visible = padding_mask(lengths, vectors.shape[1]).mT
-    return vectors.masked_fill(~visible, 0).sum(1) / lengths[:, None]
 
 
 def _chosen(log_prob: Tensor | None, lengths: Tensor) -> list[Tensor]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from envs.rendering import figure_pixels
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -63,7 +65,7 @@ def weights_over_words(
                 left += across + 0.02
     _write(figure, 0.12, 0.12, "blue: attention", "#2f6fb0")
     _write(figure, 1.5, 0.12, "orange: gradient of the answer", "#d06a1c")
-    return _pixels(figure)
+    return figure_pixels(figure)
 
 
 def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], title: str = "") -> np.ndarray:
@@ -92,7 +94,7 @@ def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], titl
     axes.set_title(_plain(title), fontsize=_POINTS, color=_INK)
     for spine in axes.spines.values():
         spine.set_color("#d5d9e0")
-    return _pixels(figure)
+    return figure_pixels(figure)
 
 
 def direction_of_words(words: Sequence[str], lean: Tensor, classes: Sequence[str], shown: int = 20) -> np.ndarray:
@@ -123,7 +125,7 @@ def direction_of_words(words: Sequence[str], lean: Tensor, classes: Sequence[str
         axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
-    return _pixels(figure)
+    return figure_pixels(figure)
 
 
 def _plain(text: str) -> str:
@@ -156,11 +158,3 @@ def _write(
         va="center",
         bbox=box,
     )
-
-
-def _pixels(figure: Figure) -> np.ndarray:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

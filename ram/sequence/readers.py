@@ -14,6 +14,16 @@ from ram.attention.scores import Dot, General
 from ram.attention.selection import Soft
 
 
+def total(vectors: Tensor, lengths: Tensor) -> Tensor:
+    """The sum of the vectors (B, N, D) that count: (B, D)."""
+    return vectors.masked_fill(~padding_mask(lengths, vectors.shape[1]).mT, 0).sum(1)
+
+
+def mean(vectors: Tensor, lengths: Tensor) -> Tensor:
+    """Their mean: (B, D)."""
+    return total(vectors, lengths) / lengths[:, None]
+
+
 class Reader(nn.Module):
     """Reads what an encoder has made of a sequence: (B, N, size) -> (B, output_size).
 
@@ -52,9 +62,7 @@ class Sum(Reader):
         self.mean = mean
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Read:
-        visible = padding_mask(lengths, vectors.shape[1]).mT
-        total = vectors.masked_fill(~visible, 0).sum(1)
-        return Read(total / lengths[:, None] if self.mean else total)
+        return Read(mean(vectors, lengths) if self.mean else total(vectors, lengths))
 
 
 class Last(Reader):

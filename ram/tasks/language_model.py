@@ -10,13 +10,14 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import Split
+from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import pad
 from ram.corpora.vocabulary import END, START
 from ram.sequence.models import LanguageModel
 from ram.sequence.sampling import go_on
-from ram.tasks.texts import UNASKED, TextTask, TrainedOnTexts
+from ram.tasks.texts import TextTask, TrainedOnTexts
 
 _SAMPLED, _ANSWERED = 12, 24
 _LONGEST = 60

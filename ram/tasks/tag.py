@@ -9,8 +9,9 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import Split
+from envs.scene import UNASKED
 from ram.corpora import Examples
-from ram.tasks.texts import UNASKED, TextTask, TrainedOnTexts
+from ram.tasks.texts import TextTask, TrainedOnTexts
 
 _WRITTEN = 12
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.images import Split
+from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import Batches, pad
@@ -19,9 +20,6 @@ from ram.corpora.vocabulary import Vocabulary
 from ram.reinforce import Rollout, policy_gradient_loss
 from ram.sequence.models import Said
 from ram.tasks import StepResult, Task
-
-UNASKED = -100
-"""The label of what is no word."""
 
 _EVALUATION_BATCH = 256
 
@@ -101,6 +99,7 @@ class TextTask(Task):
         if not self.vocabulary.known:
             raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
         self.classes = self.name_classes(self._splits["train"])
+        self._number = {name: number for number, name in enumerate(self.classes)}
         self._batches = Batches([len(text) for text in self._splits["train"].texts], batch_size, seed)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
         with torch.random.fork_rng(devices=[]):
@@ -158,11 +157,11 @@ class TextTask(Task):
 
     def labels(self, targets: Sequence[Any] | None) -> Tensor:
         """The numbers of classes, (B,); or of each word's (B, N), -100 after the end."""
-        known = {name: number for number, name in enumerate(self.classes)}
+        number = self._number
         try:
             if targets and not isinstance(targets[0], str):
-                return pad([[known[label] for label in row] for row in targets], self.device, UNASKED)[0]
-            return torch.tensor([known[target] for target in targets or ()], device=self.device)
+                return pad([[number[label] for label in row] for row in targets], self.device, UNASKED)[0]
+            return torch.tensor([number[target] for target in targets or ()], device=self.device)
         except KeyError as error:
             raise InputError(f"The label {error.args[0]!r} of validation or test is not in training.") from error
 

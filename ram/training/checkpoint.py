@@ -28,10 +28,16 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 def save_weights(path: Path, module: nn.Module) -> None:
     """Writes the tensors of a module's state as safetensors, to be read by other programs."""
-    tensors = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
+    state = module.state_dict()
+    # Copies: safetensors takes neither tensors that share their memory nor such as are not contiguous.
+    tensors = {
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    save_file({name: value.contiguous() for name, value in tensors.items()}, partial)
+    save_file(tensors, partial)
     os.replace(partial, path)
 
 
