@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral
 from typing import Any
 
@@ -16,6 +17,12 @@ def check_whole(name: str, value: Any, least: int) -> None:
     """Refuses what is no whole number of at least ``least``; numpy's are ones too."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuses what is no finite number above 0."""
+    if not 0 < value < math.inf:
+        raise InputError(f"{name} must be positive and finite, got {value}.")
 
 
 def check_share(name: str, value: float) -> None:

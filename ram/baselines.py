@@ -107,7 +107,10 @@ class LeaveOneOut(Baseline):
     def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
         super().__init__(feature_size, rollouts_per_image)
         if rollouts_per_image < 2:
-            raise InputError("baseline=leave_one_out compares rollouts: set task.rollouts_per_image to at least 2.")
+            raise InputError(
+                "baseline=leave_one_out compares rollouts of one image: set task.rollouts_per_image to at least 2, or "
+                "take another baseline where the task has no such option."
+            )
 
     def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
         group, acting = rollout.group, rollout.acting.to(returns.dtype)

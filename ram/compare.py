@@ -27,7 +27,7 @@ class Row:
     """Runs that differ in nothing but seed and fold.
 
     Attributes:
-        options: what was typed to get them, where it differs from other rows, by name.
+        options: what was typed to get them, where it differs from other rows, by the shortest name that tells it.
         values: of the metric, one a run.
         parameters: how many were trained.
         seconds: of training, the mean.
@@ -41,7 +41,7 @@ class Row:
     @property
     def name(self) -> str:
         """What was typed, in one line."""
-        return ", ".join(f"{name.split('.')[-1]}={value}" for name, value in self.options.items()) or "all"
+        return ", ".join(f"{name}={value}" for name, value in self.options.items()) or "all"
 
     @property
     def spread(self) -> float:
@@ -74,14 +74,17 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
             measured = json.loads(file.read_text())
         except ValueError as error:
             raise InputError(f"{file} is damaged: repeat the run, or leave it out.") from error
-        if metric is None:  # the first of the two figures that a run is chosen by
-            metric = "test/" + next(name for name in measured if name.startswith("validation/")).split("/")[1]
-        if metric not in measured:
-            raise InputError(f"{file} has no {metric}; it has {', '.join(n for n in measured if '/' in n)}.")
+        if metric is None:  # the first of the figures of validation, which the run was chosen by
+            chosen_by = next((name for name in measured if name.startswith("validation/")), "validation/error")
+            metric = chosen_by.replace("validation", "test")
+        if metric not in measured or "seconds" not in measured:
+            raise InputError(
+                f"{file} has no {metric if metric not in measured else 'seconds'}; it has {', '.join(measured)}."
+            )
         runs[tuple(options.get(name, "") for name in differing)].append(measured)
     rows = [
         Row(
-            options={name: value for name, value in zip(differing, key, strict=True) if value},
+            options={name: value for name, value in zip(_shortest(differing), key, strict=True) if value},
             values=tuple(float(each[metric]) for each in group),
             parameters=int(group[0].get("parameters", 0)),
             seconds=mean(float(each["seconds"]) for each in group),
@@ -123,6 +126,17 @@ def picture(metric: str, rows: Sequence[Row]) -> np.ndarray:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     return figure_pixels(figure)
+
+
+def _shortest(names: Sequence[str]) -> list[str]:
+    """The ends of dotted names, as long as they must be to tell one from another."""
+    ends = []
+    for name in names:
+        parts = name.split(".")
+        others = [f".{each}" for each in names if each != name]
+        tails = (".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1))
+        ends.append(next((tail for tail in tails if not any(each.endswith(f".{tail}") for each in others)), name))
+    return ends
 
 
 def _typed(run: Path) -> dict[str, str]:

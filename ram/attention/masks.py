@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from envs.errors import InputError
+
 
 def padding_mask(lengths: Tensor, size: int) -> Tensor:
     """Hides what only fills up the shorter rows of a batch.
@@ -32,8 +34,13 @@ def causal_mask(
 
     Returns:
         (1, Q, N) bool.
+
+    Raises:
+        InputError: there are more queries than places.
     """
     queries = size if queries is None else queries
+    if queries > size:
+        raise InputError(f"A causal mask has a place for every query, got {queries} queries and {size} places.")
     place = torch.arange(size - queries, size, device=device)[:, None]
     key = torch.arange(size, device=device)
     return ((key < place) if strict else (key <= place))[None]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.inputs import check_positive
 
 
 class Positions(nn.Module):
@@ -71,8 +72,7 @@ class Numbered(Positions):
 
     def __init__(self, size: int, unit: float = 10.0) -> None:
         super().__init__(size)
-        if unit <= 0:
-            raise InputError(f"The unit of numbered positions must be positive, got {unit}.")
+        check_positive("The unit of numbered positions", unit)
         self.unit = unit
         self.direction = nn.Parameter(torch.randn(size) / math.sqrt(size))
 

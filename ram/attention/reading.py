@@ -47,7 +47,7 @@ class Attention(nn.Module):
         super().__init__()
         check_share("The dropout of attention", dropout)
         self.score, self.select, self.dropout = score, select, dropout
-        self.recorded: list[Tensor] | None = None
+        self.records: list[list[Tensor]] = []
 
     def forward(
         self,
@@ -73,7 +73,7 @@ class Attention(nn.Module):
     def _read(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, step: Tensor | None, need_weights: bool
     ) -> Read:
-        if type(self.score) is ScaledDot and type(self.select) is Soft and not need_weights and self.recorded is None:
+        if type(self.score) is ScaledDot and type(self.select) is Soft and not need_weights and not self.records:
             return Read(self._fused(query, keys, values, mask))
         selection = self.select(self.score(query, keys), mask, query, step)
         weights = F.dropout(selection.weights, self.dropout, self.training)
@@ -90,8 +90,9 @@ class Attention(nn.Module):
         return context.masked_fill(~seen, 0)
 
     def _kept(self, read: Read) -> Read:
-        if self.recorded is not None and read.weights is not None:
-            self.recorded.append(read.weights.detach())
+        if read.weights is not None:
+            for record in self.records:
+                record.append(read.weights.detach())
         return read
 
 
@@ -221,9 +222,9 @@ def record_weights(module: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     inside = {name: each for name, each in module.named_modules() if isinstance(each, Attention)}
     records: dict[str, list[Tensor]] = {name: [] for name in inside}
     for name, each in inside.items():
-        each.recorded = records[name]
+        each.records.append(records[name])
     try:
         yield records
     finally:
         for each in inside.values():
-            each.recorded = None
+            each.records.pop()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.inputs import check_positive
 
 
 class Score(nn.Module):
@@ -103,12 +103,11 @@ class Content(Score):
 
     def __init__(self, query_size: int, key_size: int, sharpness: float = 5.0) -> None:
         super().__init__(query_size, key_size)
-        if sharpness <= 0:
-            raise InputError(f"The sharpness of the score Content must be positive, got {sharpness}.")
+        check_positive("The sharpness of the score Content", sharpness)
         self.log_sharpness = nn.Parameter(torch.tensor(math.log(sharpness)))
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return self.log_sharpness.exp() * (F.normalize(query, dim=-1) @ F.normalize(keys, dim=-1).mT)
+        return self.log_sharpness.exp() * (_direction(query) @ _direction(keys).mT)
 
 
 class Location(Score):
@@ -134,3 +133,9 @@ class Location(Score):
                 f"The score Location knows {self.max_length} places and was given {number} keys: raise its max_length."
             )
         return self.weight(query)[..., :number]
+
+
+def _direction(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; zeros stay zeros, and their gradient stays finite."""
+    length = vectors.norm(dim=-1, keepdim=True)
+    return vectors / length.masked_fill(length == 0, 1)

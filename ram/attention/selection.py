@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.inputs import check_positive
 from ram.distributions import Categorical
 
 
@@ -81,6 +82,8 @@ class Hard(Select):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> Selection:
+        if not scores.shape[-1]:  # nothing to choose from
+            return Selection(scores, scores.sum(-1))
         choices = self.choices(scores, mask)
         noise = torch.randn_like(scores[..., :1])
         chosen = choices.sample(noise) if self.training else choices.preferred(noise)
@@ -103,13 +106,14 @@ class GumbelSoftmax(Select):
 
     def __init__(self, query_size: int | None = None, temperature: float = 1.0) -> None:
         super().__init__(query_size)
-        if temperature <= 0:
-            raise InputError(f"The temperature of GumbelSoftmax must be positive, got {temperature}.")
+        check_positive("The temperature of GumbelSoftmax", temperature)
         self.temperature = temperature
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> Selection:
+        if not scores.shape[-1]:  # nothing to choose from
+            return Selection(scores)
         disturbed = logits(scores, mask)
         if self.training:
             disturbed = disturbed - torch.empty_like(scores).exponential_().log()
@@ -149,14 +153,16 @@ class Local(Select):
     ) -> Selection:
         visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
         step = torch.arange(scores.shape[1], device=scores.device) if step is None else step
-        centre = self.centre(visible.sum(-1).to(scores.dtype), query, step)
+        # Half precision does not know every whole number above 256.
+        number = visible.sum(-1).to(torch.promote_types(scores.dtype, torch.float32))
+        centre = self.centre(number, query, step)
         place = torch.arange(scores.shape[-1], device=scores.device)
         distance = place - centre[..., None]
         within = visible & (distance.abs() <= self.half_width)
         weights = hidden(logits(scores, within).softmax(-1), within)
         if self.gaussian:
             weights = weights * torch.exp(-2 * (distance / self.half_width).square())  # d^2 / (2 (D/2)^2)
-        return Selection(weights)
+        return Selection(weights.to(scores.dtype))
 
 
 class LocalMonotonic(Local):
@@ -199,7 +205,7 @@ class LocalPredictive(Local):
 
     def centre(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
         assert query is not None
-        return lengths * self.position(query).squeeze(-1).sigmoid()
+        return lengths * self.position(query).squeeze(-1).to(lengths.dtype).sigmoid()
 
 
 def logits(scores: Tensor, mask: Tensor | None) -> Tensor:

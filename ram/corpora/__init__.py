@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from envs.images import Split
 
 Words = tuple[str, ...]
 
-_TOKEN = re.compile(r"\w+(?:['\u2019-]\w+)*|[^\w\s]")
+_TOKEN = re.compile(r"[\w\u0300-\u036f]+(?:['-][\w\u0300-\u036f]+)*|[^\w\s]")  # with the accents that stand alone
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class Examples:
     def __post_init__(self) -> None:
         if not self.texts:
             raise InputError("There are no texts: a split of a corpus needs at least one.")
+        for number, text in enumerate(self.texts):
+            if not text:
+                raise InputError(f"Text {number} of a corpus has no words: leave it out.")
         if self.targets is not None and len(self.targets) != len(self.texts):
             raise InputError(f"There are {len(self.texts)} texts, but {len(self.targets)} targets.")
 
@@ -57,5 +61,6 @@ class Corpus(Protocol):
 
 
 def tokenize(text: str, lower: bool = True) -> Words:
-    """Words, with the apostrophes and hyphens within them, and single signs."""
+    """Words, with the apostrophes and hyphens within them, and single signs; each letter and its accents are one."""
+    text = unicodedata.normalize("NFC", text).replace("\u2019", "'")
     return tuple(_TOKEN.findall(text.lower() if lower else text))

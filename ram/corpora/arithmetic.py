@@ -24,7 +24,7 @@ class Source:
     """Sums and products of digits, the products first, and what holds of a number: even, odd, prime.
 
     An expression of validation or test stands nowhere in training, nor does the same one in another order, nor with
-    zeros added to it or ones multiplied with it. Of the numbers, every true sentence is in training.
+    zeros added to it or ones multiplied with it. What is said of a number, "seven is prime", is in training alone.
 
     Attributes:
         max_operands: in an expression, from two on; results above 99 are left out.

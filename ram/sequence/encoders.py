@@ -15,7 +15,7 @@ from envs.inputs import check_share
 from ram.attention import Attention, MultiHead, Score, Select, causal_mask, padding_mask
 from ram.attention.positions import Positions, Sinusoidal
 from ram.attention.scores import General, ScaledDot
-from ram.attention.selection import Hard, Soft
+from ram.attention.selection import Soft
 
 Cell = Literal["rnn", "gru", "lstm"]
 
@@ -173,22 +173,17 @@ class AttentiveRecurrent(Encoder):
             present = vectors[:, place]
             if self.over == "below" and self.looks_back:
                 memory = torch.cat([memory, present[:, None]], dim=1)
-            context = vectors.new_zeros(batch, self.memory_size)
-            log_prob = vectors.new_zeros(batch)
-            if memory.shape[1]:
-                stands = torch.tensor([before + place], device=vectors.device)
-                read = self.attention(held[0][:, None], memory, memory, visible, stands)
-                context, log_prob = read.context[:, 0], log_prob if read.log_prob is None else read.log_prob[:, 0]
-            into = torch.cat([present, context], dim=1)
+            stands = torch.tensor([before + place], device=vectors.device)
+            read = self.attention(held[0][:, None], memory, memory, visible, stands)
+            into = torch.cat([present, read.context[:, 0]], dim=1)
             new = self.cell(into, held) if self._states == 2 else (self.cell(into, held[0]),)
             outputs.append(new[0])
-            log_probs.append(log_prob)
+            log_probs += [] if read.log_prob is None else [read.log_prob[:, 0]]
             if self.over == "past":
                 memory = torch.cat([memory, new[0][:, None]], dim=1)
             going_on = (place < lengths)[:, None]
             held = tuple(torch.where(going_on, after, before) for after, before in zip(new, held, strict=True))
-        chosen = isinstance(self.attention.select, Hard)
-        return Encoded(torch.stack(outputs, 1), (held, memory), torch.stack(log_probs, 1) if chosen else None)
+        return Encoded(torch.stack(outputs, 1), (held, memory), torch.stack(log_probs, 1) if log_probs else None)
 
 
 class TransformerLayer(nn.Module):

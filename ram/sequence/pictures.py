@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _INK = "#1b1f27"
 _RIGHT, _WRONG = "#0b7a57", "#c8481a"  # bluish green against vermilion, apart in every common colour blindness
 _POINTS = 9
+_ACROSS = 110  # letters on a line
 _LETTER = 0.078  # inches that a letter of so many points takes, at most
 
 
@@ -45,26 +46,29 @@ def weights_over_words(
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    longest = max(sum(len(word) + 2 for word in text) for text in texts)
-    width, row = 1.3 + longest * _LETTER, 0.62
-    figure = Figure(figsize=(width, row * len(texts) + 0.35), dpi=110, facecolor="white")
+    lines = [_lines(text) for text in texts]
+    longest = max(_letters(text[first:end]) for text, parts in zip(texts, lines, strict=True) for first, end in parts)
+    shares = [(influence, "Oranges")] if weights is None else [(weights.abs().mean(1), "Blues"), (influence, "Oranges")]
+    margin = 0.35 + 0.085 * max(map(len, said))
+    line, gap, legend = 0.2 * len(shares) + 0.06, 0.16, 0.34
+    top = sum(len(parts) * line + gap for parts in lines) + legend
+    figure = Figure(figsize=(max(margin + longest * _LETTER, 4.2), top), dpi=110, facecolor="white")
     for number, text in enumerate(texts):
-        top = row * len(texts) - row * number
-        _write(figure, 0.12, top - 0.16, said[number], _RIGHT if said[number] == labels[number] else _WRONG, bold=True)
-        shares = [(influence[number], "Oranges", 0.20)]
-        if weights is not None:
-            shares.append((weights[number].abs().mean(0), "Blues", 0.0))
-        for values, colours, drop in shares:
-            largest = float(values[: len(text)].max().clamp(min=1e-12))
-            left = 1.2
-            for word, value in zip(text, values.tolist(), strict=False):
-                across = (len(word) + 1.2) * _LETTER
-                share = max(value, 0) / largest
-                colour = colormaps[colours](0.75 * share)
-                _write(figure, left + across / 2, top - 0.16 - drop, word, _INK, ground=colour, middle=True)
-                left += across + 0.02
-    _write(figure, 0.12, 0.12, "blue: attention", "#2f6fb0")
-    _write(figure, 1.5, 0.12, "orange: gradient of the answer", "#d06a1c")
+        top -= gap
+        _write(figure, 0.12, top - 0.05, said[number], _RIGHT if said[number] == labels[number] else _WRONG, bold=True)
+        for first, end in lines[number]:
+            for drop, (values, colours) in enumerate(shares):
+                largest = float(values[number, : len(text)].max().clamp(min=1e-12))
+                left, height = margin, top - 0.05 - 0.2 * drop
+                for word, value in zip(text[first:end], values[number, first:end].tolist(), strict=True):
+                    across = (len(word) + 1.2) * _LETTER
+                    colour = colormaps[colours](0.75 * max(value, 0) / largest)
+                    _write(figure, left + across / 2, height, word, _INK, ground=colour, middle=True)
+                    left += across + 0.02
+            top -= line
+    if weights is not None:
+        _write(figure, 0.12, 0.14, "blue: attention", "#2f6fb0")
+    _write(figure, 0.12 if weights is None else 1.5, 0.14, "orange: gradient of the answer", "#d06a1c")
     return figure_pixels(figure)
 
 
@@ -126,6 +130,21 @@ def direction_of_words(words: Sequence[str], lean: Tensor, classes: Sequence[str
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
     return figure_pixels(figure)
+
+
+def _lines(text: Sequence[str]) -> list[tuple[int, int]]:
+    """Where the lines of a text begin and end, none longer than ``_ACROSS`` letters if words allow."""
+    lines, first = [], 0
+    for end in range(1, len(text) + 1):
+        if end == len(text) or _letters(text[first : end + 1]) > _ACROSS:
+            lines.append((first, end))
+            first = end
+    return lines
+
+
+def _letters(words: Sequence[str]) -> int:
+    """How many letters wide some words are, with what is between them."""
+    return sum(len(word) + 2 for word in words)
 
 
 def _plain(text: str) -> str:

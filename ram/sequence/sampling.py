@@ -38,8 +38,9 @@ def truncated(logits: Tensor, temperature: float = 1.0, top_k: int | None = None
     if top_k is not None:
         share[..., top_k:] = 0
         share = share / share.sum(-1, keepdim=True)
-    before = share.cumsum(-1) - share
-    share = torch.where(before < top_p, share, 0)
+    if top_p < 1:
+        before = share.cumsum(-1) - share
+        share = torch.where(before < top_p, share, 0)
     return torch.zeros_like(share).scatter(-1, order, share / share.sum(-1, keepdim=True))
 
 

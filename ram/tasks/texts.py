@@ -205,6 +205,6 @@ def _choices_loss(said: Said, reward: Tensor, baseline: Baseline) -> tuple[Tenso
     everywhere = torch.ones(1, len(reward), dtype=torch.bool, device=reward.device)
     returns = reward.detach()[None]
     group = torch.arange(len(reward), device=reward.device)
-    rollout = Rollout(said.known.detach()[None], said.log_prob[None], everywhere, everywhere, returns, group)
+    rollout = Rollout(said.known[None], said.log_prob[None], everywhere, everywhere, returns, group)
     estimate = baseline(rollout, returns)
     return policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask), estimate.loss

@@ -30,6 +30,8 @@ class Tracker:
         self.folder = folder
         self._failed = False
         self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+        self._embeddings = folder / "projector_config.pbtxt"
+        self._earlier = self._embeddings.read_text() if step and self._embeddings.is_file() else ""
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Logs numbers by name."""
@@ -90,6 +92,8 @@ class Tracker:
         if isinstance(picture, Embedding):
             rows = list(zip(*picture.notes.values(), strict=True))
             self._writer.add_embedding(picture.vectors, rows, None, step, name, list(picture.notes))
+            if self._earlier:  # the writer lists what it has added itself, and forgets what the resumed run had
+                self._embeddings.write_text(self._earlier + self._embeddings.read_text())
             return
         if not isinstance(picture, Animation):
             self._writer.add_image(name, picture, step, dataformats="HWC")

@@ -68,6 +68,13 @@ def test_only_what_differs_is_named() -> None:
     }
 
 
+def test_a_name_is_as_long_as_it_must_be_to_tell() -> None:
+    run("0", ["encoder.size=8", "task.model.words.size=4", "encoder=lstm", "a.b.rate=1", "b.rate=2"], 2)
+    run("1", ["encoder.size=9", "task.model.words.size=5", "encoder=gru", "a.b.rate=3", "b.rate=4"], 1)
+    _, rows = compare.compare([Path("runs")])
+    assert rows[0].options == {"a.b.rate": "3", "b.rate": "4", "encoder": "gru", "encoder.size": "9", "words.size": "5"}
+
+
 def test_what_one_run_alone_was_told_sets_it_apart() -> None:
     run("0", ["experiment=negation"], 30)
     run("1", ["experiment=negation", "+trainer.patience=3"], 20)
@@ -92,7 +99,7 @@ def test_an_option_may_hold_an_equals_sign_or_none() -> None:
     run("0", ["corpus.path=a=b.tsv", "'encoder={size: 3}'"], 2)
     run("1", ["corpus.path=c.tsv", "~reader"], 1)
     _, rows = compare.compare([Path("runs")])
-    assert [row.options.get("corpus.path") for row in rows] == ["c.tsv", "a=b.tsv"]
+    assert [row.options.get("path") for row in rows] == ["c.tsv", "a=b.tsv"]
 
 
 def test_the_metric_is_the_test_figure_of_what_chose_the_checkpoint() -> None:

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs import InputError
 from ram.attention import causal_mask, padding_mask
 
 
@@ -39,6 +40,11 @@ def test_every_entry_of_the_causal_mask(strict: bool, size: int, data: st.DataOb
         place = size - queries + query
         for key in range(size):
             assert bool(mask[0, query, key]) == (key < place or (key == place and not strict))
+
+
+def test_more_queries_than_places_are_refused() -> None:
+    with pytest.raises(InputError, match="got 4 queries and 3 places"):
+        causal_mask(3, queries=4)
 
 
 def test_masks_combine() -> None:

@@ -105,7 +105,7 @@ def test_an_odd_width_has_no_sinusoids() -> None:
 
 
 def test_wrong_options_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match="unit of numbered positions must be positive, got 0"):
+    with pytest.raises(InputError, match="unit of numbered positions must be positive and finite, got 0"):
         Numbered(2, unit=0)
     with pytest.raises(InputError, match="max_length of learned positions must be at least 1, got 0"):
         Learned(2, max_length=0)

@@ -656,6 +656,18 @@ def test_recording_changes_nothing_and_stops_after() -> None:
     assert [len(weights) for weights in records.values()] == [1, 0, 0]
 
 
+def test_two_may_record_at_once() -> None:
+    model, sequence = _Model(), torch.randn(2, 3, WIDTH)
+    with record_weights(model) as outer:
+        with record_weights(model.inner) as inner:
+            model(sequence)
+        model(sequence)
+    assert [len(weights) for weights in outer.values()] == [2, 4, 2]
+    assert [len(weights) for weights in inner.values()] == [2, 1]
+    assert torch.equal(inner["heads"][0], outer["inner.heads"][0])
+    assert model.plain(sequence, sequence, sequence).weights is None
+
+
 def test_recording_stops_when_something_fails() -> None:
     model, sequence = _Model(), torch.randn(2, 3, WIDTH)
     with pytest.raises(RuntimeError, match="in between"), record_weights(model) as records:

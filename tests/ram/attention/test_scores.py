@@ -152,8 +152,12 @@ def test_a_vector_of_zeros_is_no_likelier_than_any_other() -> None:
     scores = score(query, keys)
     torch.testing.assert_close(scores, torch.tensor([[[0.0, 5.0], [0.0, 0.0]]]))
     scores.sum().backward()
-    assert query.grad is not None and query.grad.isfinite().all()
-    assert keys.grad is not None and keys.grad.isfinite().all()
+    assert query.grad is not None and keys.grad is not None
+    # beta = 5 times the sum of the directions of the others: 5 (0, 0) + 5 (1, 2) / sqrt(5), which the first query's own
+    # direction takes no part in.
+    torch.testing.assert_close(query.grad[0, 1], math.sqrt(5) * torch.tensor([1.0, 2.0]))
+    torch.testing.assert_close(keys.grad[0, 0], math.sqrt(5) * torch.tensor([1.0, 2.0]))
+    torch.testing.assert_close(query.grad[0, 0], torch.zeros(2))
 
 
 def test_places_are_scored_whatever_the_keys_hold() -> None:
@@ -174,8 +178,10 @@ def test_products_need_one_width(build: type[Score]) -> None:
 def test_wrong_options_are_refused_by_name() -> None:
     with pytest.raises(InputError, match="hidden_size of the score Additive must be at least 1, got 0"):
         Additive(2, 2, hidden_size=0)
-    with pytest.raises(InputError, match="sharpness of the score Content must be positive, got 0"):
+    with pytest.raises(InputError, match="sharpness of the score Content must be positive and finite, got 0"):
         Content(2, 2, sharpness=0)
+    with pytest.raises(InputError, match="sharpness of the score Content must be positive and finite, got nan"):
+        Content(2, 2, sharpness=math.nan)
     with pytest.raises(InputError, match="max_length of the score Location must be at least 1, got 0"):
         Location(2, 2, max_length=0)
 

@@ -425,12 +425,31 @@ def test_the_gradient_of_the_predicted_centre_comes_through_the_gaussian() -> No
     assert gradient.item() == pytest.approx(4 * 0.5 * math.exp(-0.5) / 2 * (6 / 4 * 3 / 4) * slope, rel=1e-5)
 
 
+def test_windows_are_exact_in_half_precision() -> None:
+    select, scores, step = LocalMonotonic(half_width=2, gaussian=True), torch.zeros(1, 1, 1000), torch.tensor([901])
+    weights = select(scores.bfloat16(), step=step).weights
+    assert weights.dtype == torch.bfloat16
+    assert weights.nonzero()[:, 2].tolist() == [899, 900, 901, 902, 903]
+    torch.testing.assert_close(weights.float(), select(scores, step=step).weights, rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("select", [Soft(), Unnormalised(), Hard(), GumbelSoftmax(), LocalMonotonic()])
+def test_of_no_keys_none_is_selected(select: Select, training: bool) -> None:
+    selection = select.train(training)(torch.zeros(2, 3, 0))
+    assert selection.weights.shape == (2, 3, 0)
+    if selection.log_prob is not None:
+        assert torch.equal(selection.log_prob, torch.zeros(2, 3))
+
+
 # What they refuse.
 
 
 def test_wrong_options_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match="temperature of GumbelSoftmax must be positive, got 0"):
+    with pytest.raises(InputError, match="temperature of GumbelSoftmax must be positive and finite, got 0"):
         GumbelSoftmax(temperature=0)
+    with pytest.raises(InputError, match="temperature of GumbelSoftmax must be positive and finite, got nan"):
+        GumbelSoftmax(temperature=math.nan)
     with pytest.raises(InputError, match="half_width of a local window must be at least 1, got 0"):
         LocalMonotonic(half_width=0)
     with pytest.raises(InputError, match="half_width of a local window must be at least 1, got -1"):

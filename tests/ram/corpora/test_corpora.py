@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import socket
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,11 @@ def test_no_texts_are_refused() -> None:
         Examples(())
 
 
+def test_a_text_without_words_is_refused() -> None:
+    with pytest.raises(InputError, match="Text 1 of a corpus has no words"):
+        Examples((("a",), ()))
+
+
 @pytest.mark.parametrize("targets", [(), ("x", "y"), ("x", "y", "x", "y"), (("x",), ("y", "y"))])
 def test_one_target_a_text(targets: tuple) -> None:
     with pytest.raises(InputError, match=f"There are 3 texts, but {len(targets)} targets"):
@@ -102,7 +108,8 @@ def test_texts_without_targets_are_chosen_without_any() -> None:
     [
         ("The cat sat.", ["the", "cat", "sat", "."]),
         ("Don't stop, it's late!", ["don't", "stop", ",", "it's", "late", "!"]),
-        ("It\u2019s", ["it\u2019s"]),
+        ("It\u2019s", ["it's"]),
+        ("Cafe\u0301 x\u0302y", ["caf\u00e9", "x\u0302y"]),
         ("rock'n'roll", ["rock'n'roll"]),
         ("the dogs' bowl", ["the", "dogs", "'", "bowl"]),
         ("'tis 'so'", ["'", "tis", "'", "so", "'"]),
@@ -126,5 +133,6 @@ def test_capital_letters_are_kept_on_request() -> None:
 @given(st.text(st.sampled_from("aBé1_'\u2019.,-€ \t\n")) | st.text())
 def test_nothing_but_the_space_is_lost(text: str) -> None:
     words = tokenize(text, lower=False)
-    assert "".join(words) == "".join(sign for sign in text if not sign.isspace())
+    one_way = unicodedata.normalize("NFC", text).replace("\u2019", "'")
+    assert "".join(words) == "".join(sign for sign in one_way if not sign.isspace())
     assert all(words)

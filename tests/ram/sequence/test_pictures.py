@@ -73,6 +73,18 @@ def test_of_weights_the_size_counts_and_of_several_queries_the_mean() -> None:
     assert not np.array_equal(over_words(one), picture)
 
 
+def test_a_long_text_goes_on_in_the_next_line() -> None:
+    def drawn(number: int) -> np.ndarray:
+        return weights_over_words([("word",) * number], None, torch.ones(1, number), ["a"], ["a"])
+
+    one, two, three = drawn(15), drawn(30), drawn(50)
+    assert one.shape[1] < two.shape[1] == three.shape[1] < 1100
+    taller = two.shape[0] - one.shape[0]
+    assert three.shape[0] - two.shape[0] == pytest.approx(taller, abs=1) and taller > 10
+    ground = shade("Oranges", 0.75)  # words of one width, each on a ground of its own
+    assert near(three, ground).sum() / near(one, ground).sum() == pytest.approx(50 / 15, rel=0.1)
+
+
 def test_what_fills_a_text_up_is_not_drawn() -> None:
     weights, influence = WEIGHTS.clone(), INFLUENCE.clone()
     weights[1, :, 2:], influence[1, 2:] = 0, 0

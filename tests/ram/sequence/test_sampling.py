@@ -25,6 +25,11 @@ def test_nothing_is_truncated_unless_asked_for() -> None:
     assert shares() == pytest.approx([0.1, 0.4, 0.2, 0.3])
 
 
+def test_nothing_is_lost_to_rounding() -> None:
+    unlikely = truncated(torch.tensor([0.0, -15.0, -20.0, -30.0]))
+    assert (unlikely > 0).all()
+
+
 def test_temperature_by_hand() -> None:
     assert shares(temperature=0.5) == pytest.approx([0.01 / 0.3, 0.16 / 0.3, 0.04 / 0.3, 0.09 / 0.3])
     roots = [math.sqrt(share) for share in SHARES.tolist()]

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from google.protobuf import text_format
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
-from ram.tasks import Animation
+from ram.tasks import Animation, Embedding
 from ram.training.tracker import Tracker
 
 FRAMES = tuple(np.full((6, 8, 3), shade, np.uint8) for shade in (0, 120, 255))
@@ -42,6 +45,20 @@ def test_the_files_hold_metrics_and_pictures(tmp_path: Path) -> None:
         assert moving.n_frames == 3
     with Image.open(tmp_path / "still.png") as still:
         assert still.size == (8, 6)
+
+
+def test_a_resumed_run_lists_all_its_embeddings(tmp_path: Path) -> None:
+    words = Embedding(torch.arange(6.0).view(3, 2), {"word": ["a", "b", "c"], "class": ["x", "y", "x"]})
+    for start in (0, 10):
+        tracker = Tracker(tmp_path, start)
+        tracker.pictures({"words": words}, start + 5, "validation")
+        tracker.pictures({"words": words}, start + 10, "validation")
+        tracker.close()
+    told = text_format.Parse((tmp_path / "projector_config.pbtxt").read_text(), ProjectorConfig())
+    assert [each.tensor_name.split(":")[1] for each in told.embeddings] == ["00005", "00010", "00015", "00020"]
+    for each in told.embeddings:
+        assert (tmp_path / each.tensor_path).read_text().split() == ["0.0", "1.0", "2.0", "3.0", "4.0", "5.0"]
+        assert (tmp_path / each.metadata_path).read_text() == "word\tclass\na\tx\nb\ty\nc\tx\n"
 
 
 def test_a_failing_event_file_is_told_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
