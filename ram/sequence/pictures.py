@@ -76,7 +76,7 @@ def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], titl
     """Draws which keys each query read: a row a query, a column a key, dark where the weight is large.
 
     Args:
-        weights: (Q, N), at least 0.
+        weights: (Q, N), at least 0, or of heads side by side (H, Q, N).
         queries: Q names.
         keys: N names.
         title: written above.
@@ -86,18 +86,19 @@ def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], titl
     """
     from matplotlib.figure import Figure
 
+    heads = weights.detach().cpu().reshape(-1, len(queries), len(keys))
     margin = 0.3 + max(map(len, queries)) * _LETTER, 0.5 + max(map(len, keys)) * _LETTER
-    size = margin[0] + 0.27 * len(keys) + 0.15, margin[1] + 0.27 * len(queries) + 0.15
+    size = margin[0] + (0.27 * len(keys) + 0.25) * len(heads), margin[1] + 0.27 * len(queries) + 0.15
     figure = Figure(figsize=size, dpi=110, facecolor="white", layout="constrained")
-    axes = figure.add_subplot()
-    axes.imshow(weights.detach().cpu().numpy(), cmap="Blues", vmin=0, vmax=1)
-    axes.set_xticks(range(len(keys)), map(_plain, keys), rotation=90, fontsize=_POINTS)
-    axes.set_yticks(range(len(queries)), map(_plain, queries), fontsize=_POINTS)
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.set_title(_plain(title), fontsize=_POINTS, color=_INK)
-    for spine in axes.spines.values():
-        spine.set_color("#d5d9e0")
+    for number, (axes, head) in enumerate(zip(figure.subplots(1, len(heads), squeeze=False)[0], heads, strict=True)):
+        axes.imshow(head.numpy(), cmap="Blues", vmin=0, vmax=1)
+        axes.set_xticks(range(len(keys)), map(_plain, keys), rotation=90, fontsize=_POINTS)
+        axes.set_yticks(range(len(queries)), map(_plain, queries if number == 0 else [""] * len(queries)))
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0, labelsize=_POINTS)
+        for spine in axes.spines.values():
+            spine.set_color("#d5d9e0")
+    figure.suptitle(_plain(title), fontsize=_POINTS, color=_INK)
     return figure_pixels(figure)
 
 

@@ -90,7 +90,7 @@ class ClassifyTextTask(TextTask):
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
             said = self.model.read(vectors, lengths)
             (slope,) = torch.autograd.grad(said.logits.amax(-1).sum(), vectors)
-        pictures: dict[str, Picture] = {
+        pictures = super().pictures(split) | {
             "attention.png": weights_over_words(
                 chosen.texts,
                 None if said.weights is None else said.weights.detach(),

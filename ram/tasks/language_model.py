@@ -17,6 +17,7 @@ from ram.corpora.batches import pad
 from ram.corpora.vocabulary import END, START
 from ram.sequence.models import LanguageModel
 from ram.sequence.sampling import go_on
+from ram.tasks import Picture
 from ram.tasks.texts import TextTask, TrainedOnTexts
 
 _SAMPLED, _ANSWERED = 12, 24
@@ -112,13 +113,15 @@ class LanguageModelTask(TextTask):
             measured["error"] = 100 * sum(given != right for _, right, given in replies) / len(replies)
         return measured
 
-    def pictures(self, split: Split) -> dict[str, str]:  # type: ignore[override]
-        """Sampled texts, and some questions with the answers given."""
+    def pictures(self, split: Split) -> dict[str, Picture]:  # type: ignore[override]
+        """Beside what is weighed: sampled texts, and some questions with the answers given."""
         assert isinstance(self.model, LanguageModel)
         begun = torch.zeros(_SAMPLED, 0, dtype=torch.int64, device=self.device)
         generator = torch.Generator(self.device).manual_seed(0)
         sampled = go_on(self.model, begun, _LONGEST, generator=generator)
-        told = {"samples.txt": "\n".join(" ".join(self.vocabulary.decode(text)) for text in sampled) + "\n"}
+        told = super().pictures(split) | {
+            "samples.txt": "\n".join(" ".join(self.vocabulary.decode(text)) for text in sampled) + "\n"
+        }
         if self.answer_after is not None:
             asking = [n for n, text in enumerate(self.split(split).texts) if self.answer_after in text]
             some = self.split(split).choose(asking[:_ANSWERED])

@@ -11,6 +11,7 @@ from envs.errors import InputError
 from envs.images import Split
 from envs.scene import UNASKED
 from ram.corpora import Examples
+from ram.tasks import Picture
 from ram.tasks.texts import TextTask, TrainedOnTexts
 
 _WRITTEN = 12
@@ -62,8 +63,8 @@ class TagTask(TextTask):
         }
 
     @torch.no_grad()
-    def pictures(self, split: Split) -> dict[str, str]:  # type: ignore[override]
-        """Some texts, every word with the label it was given, and where that is wrong the right one."""
+    def pictures(self, split: Split) -> dict[str, Picture]:  # type: ignore[override]
+        """Beside what is weighed: texts, every word with the label it was given, and where that is wrong the right."""
         chosen = self.split(split).choose(list(range(min(_WRITTEN, len(self.split(split))))))
         numbers, lengths, right = self.ask(chosen)
         lines = []
@@ -74,7 +75,7 @@ class TagTask(TextTask):
                 if label != UNASKED
             ]
             lines.append(" ".join(words))
-        return {"tags.txt": "\n".join(lines) + "\n"}
+        return super().pictures(split) | {"tags.txt": "\n".join(lines) + "\n"}
 
 
 def _check(examples: Examples) -> None:

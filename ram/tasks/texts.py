@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,15 +14,18 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.images import Split
 from envs.scene import UNASKED
+from ram.attention import record_weights
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import Batches, pad
 from ram.corpora.vocabulary import Vocabulary
 from ram.reinforce import Rollout, policy_gradient_loss
 from ram.sequence.models import Said
-from ram.tasks import StepResult, Task
+from ram.sequence.pictures import alignment
+from ram.tasks import Picture, StepResult, Task
 
 _EVALUATION_BATCH = 256
+_CHOSEN_FROM = 12
 
 
 class TrainedOnTexts:
@@ -155,6 +159,20 @@ class TextTask(Task):
             asked = right != UNASKED
             yield said.logits.argmax(-1)[asked], right[asked], _cross_entropy(said, right)[asked]
 
+    @torch.no_grad()
+    def pictures(self, split: Split) -> dict[str, Picture]:  # type: ignore[override]
+        """What every attention of the model weighs in one text, of middle length among the first."""
+        examples = self.split(split)
+        first = sorted(range(min(_CHOSEN_FROM, len(examples))), key=lambda number: len(examples.texts[number]))
+        numbers, lengths, _ = self.ask(examples.choose([first[len(first) // 2]]))
+        with record_weights(self.model) as records:
+            self.model(numbers, lengths)
+        words = self.vocabulary.decode(numbers[0].tolist())
+        return {
+            f"weights_{name.removesuffix('.attention')}.png": _alignment(calls, words, name)
+            for name, calls in records.items()
+        }
+
     def labels(self, targets: Sequence[Any] | None) -> Tensor:
         """The numbers of classes, (B,); or of each word's (B, N), -100 after the end."""
         number = self._number
@@ -188,6 +206,14 @@ def _cross_entropy(said: Said, right: Tensor) -> Tensor:
     """In nats, shaped as ``right``; 0 where nothing is asked."""
     flat = F.cross_entropy(said.logits.flatten(0, -2), right.flatten(), reduction="none", ignore_index=UNASKED)
     return flat.view_as(right)
+
+
+def _alignment(calls: Sequence[Tensor], words: Sequence[str], title: str) -> np.ndarray:
+    """Draws what one attention has weighed over a text in one call or, step by step, in several."""
+    known = [F.pad(call[0], (0, len(words) - call.shape[-1])) for call in calls]  # (Q, N), or of heads (H, Q, N)
+    weights = torch.cat(known, dim=-2)
+    queries = words if weights.shape[-2] == len(words) else [f"query {n + 1}" for n in range(weights.shape[-2])]
+    return alignment(weights, queries, words, title)
 
 
 def _choices_loss(said: Said, reward: Tensor, baseline: Baseline) -> tuple[Tensor, Tensor]:

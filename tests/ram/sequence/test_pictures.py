@@ -120,6 +120,15 @@ def test_an_alignment_is_dark_where_the_weight_is() -> None:
         assert places[0, column][0] + 10 < places[1, column][0]
 
 
+def test_heads_are_drawn_side_by_side() -> None:
+    weights = torch.zeros(3, 2, 2)
+    weights[1, 0, 1] = 1
+    picture = alignment(weights, ["a", "b"], ["c", "d"])
+    dark = np.argwhere(near(picture, shade("Blues", 1.0)))
+    assert 0.4 < dark[:, 1].mean() / picture.shape[1] < 0.7  # of the second of three
+    assert picture.shape[1] > 1.9 * alignment(weights[0], ["a", "b"], ["c", "d"]).shape[1]
+
+
 def test_an_alignment_has_one_scale_for_all() -> None:
     half = alignment(torch.full((2, 2), 0.5), "ab", "cd")
     assert shows(half, shade("Blues", 0.5)) and not shows(half, shade("Blues", 1.0))

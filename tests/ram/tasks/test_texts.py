@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from envs import InputError
+from ram.attention import record_weights
 from ram.attention.positions import Learned as LearnedPositions
 from ram.attention.positions import NoPositions
 from ram.attention.selection import Hard
@@ -427,3 +428,55 @@ def test_unknown_words_are_one_word_and_texts_without_words_are_refused() -> Non
         for texts in ([], (), "one"):
             with pytest.raises(InputError, match="A model reads a list of at least one text"):
                 model.predict(texts)
+
+
+# What is weighed.
+
+
+Drawn = dict[str, tuple[torch.Tensor, list[str], list[str]]]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """Weights, queries and keys of every alignment that is drawn, by its title."""
+    seen: Drawn = {}
+
+    def keep(weights: Tensor, queries: list[str], keys: list[str], title: str) -> str:
+        seen[title] = (weights, queries, keys)
+        return title
+
+    monkeypatch.setattr("ram.tasks.texts.alignment", keep)
+    return seen
+
+
+def test_an_attention_over_a_text_is_drawn_head_by_head(drawn: Drawn) -> None:
+    encoder = partial(Transformer, size=6, num_layers=2, num_heads=3, looks_back=True)
+    task = LanguageModelTask(Given(SIGNS), partial(LanguageModel, words=vectors, encoder=encoder), NoBaseline, 2).eval()
+    pictures = task.pictures("test")
+    assert pictures["weights_encoder.layers.1.png"] == "encoder.layers.1.attention"
+    weights, queries, keys = drawn["encoder.layers.0.attention"]
+    words = ["<start>", "three", "four", "two"]  # of 3, 1, 5, 3 and 3 words, in the order of length the middle one
+    assert queries == keys == words
+    assert weights.shape == (3, 4, 4)
+    assert torch.equal(weights, weights.tril())
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4))
+    with record_weights(task.model) as records:
+        task.model(*task.ask(Examples((tuple(words[1:]),)))[:2])
+    torch.testing.assert_close(weights, records["encoder.layers.0.attention"][0][0])
+
+
+def test_what_is_weighed_step_by_step_is_drawn_together(drawn: Drawn) -> None:
+    parts = {"encoder": partial(AttentiveRecurrent, size=6), "reader": partial(Fixed, num_queries=2)}
+    task = classify(model=parts).eval()
+    assert {"weights_encoder.png", "weights_reader.attention.png"} <= task.pictures("test").keys()
+    weights, queries, keys = drawn["encoder.attention"]
+    assert queries == keys and weights.shape == (3, 3)
+    torch.testing.assert_close(weights.sum(-1), torch.tensor([0.0, 1.0, 1.0]))  # the first step has no past
+    assert torch.equal(weights, weights.tril(-1))
+    weights, queries, _ = drawn["reader.attention.attention"]
+    assert queries == ["query 1", "query 2"] and weights.shape == (2, 3)
+
+
+def test_where_nothing_is_weighed_nothing_is_drawn(drawn: Drawn) -> None:
+    classify().eval().pictures("test")
+    assert not drawn
