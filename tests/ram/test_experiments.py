@@ -15,11 +15,14 @@ from ram.train import Job
 FOLDER = config_folder()
 EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("experiment/*.yaml"))
 GLYPHS = ["num_train=48", "num_validation=12", "num_test=12"]
-DATA = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
+DATA = Path(__file__).parents[3] / "shared" / "data"
+FOLDERS = {"multi30k": DATA / "multi30k", "tags": DATA / "multi30k", "sentiment": DATA / "sentiment"}
 TEXTS = {
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
+    "multi30k": ["encoder.size=16", "task.model.words.size=16"],
     "negation": ["corpus.size=64", "encoder.size=16"],
-    "tags": [f"corpus.root={DATA}", "encoder.size=16"],
+    "sentiment": ["encoder.size=16"],
+    "tags": ["encoder.size=16"],
 }
 SMALL = ["task.batch_size=16", "core.size=16", "task.agent.glimpse.output_size=16"]
 
@@ -41,9 +44,11 @@ def _overrides(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_an_experiment_on_texts_trains_and_is_measured(name: str) -> None:
-    if name == "tags" and not DATA.is_dir():
-        pytest.skip(f"{DATA} is not there")
-    task = Job(_compose(f"experiment={name}", *TEXTS[name])).task
+    folder = FOLDERS.get(name)
+    if folder is not None and not folder.is_dir():
+        pytest.skip(f"{folder} is not there")
+    root = [] if folder is None else [f"corpus.root={folder}"]
+    task = Job(_compose(f"experiment={name}", *TEXTS[name], *root)).task
     result = task(0)
     result.loss.backward()
     assert all(map(math.isfinite, result.metrics().values()))
