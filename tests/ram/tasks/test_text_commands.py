@@ -90,13 +90,12 @@ def test_a_classifier_leaves_everything_and_is_used_without_its_corpus(
     assert metrics.keys() >= {"test/error", "test/loss", "validation/error", "parameters", "texts_per_second"}
     trained = load_file(run / "checkpoints/best.safetensors")
     assert metrics["parameters"] == sum(each.numel() for name, each in trained.items() if name.startswith("model."))
-    for name in ("attention.png", "words.png"):
+    drawn = ("attention.png", "words.png", "weights_reader.attention.png")
+    for name in drawn:
         with Image.open(run / name) as picture:
             assert picture.mode == "RGB"
     events = _events(run)
-    assert set(events.Tags()["images"]) == {
-        f"{split}/{name}.png" for split in ("validation", "test") for name in ("attention", "words")
-    }
+    assert set(events.Tags()["images"]) == {f"{split}/{name}" for split in ("validation", "test") for name in drawn}
     assert {"loss/answer", "train/accuracy", "validation/error", "validation/loss"} <= set(events.Tags()["scalars"])
     folders = {path.parent.name for path in run.rglob("metadata.tsv")}
     assert len(folders) == 2 and all("words" in name for name in folders)
