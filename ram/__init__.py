@@ -22,7 +22,9 @@ def load(run: str | Path, device: str = "cpu") -> Any:
         device: where it computes.
 
     Returns:
-        For glimpses a :class:`ram.tasks.glimpse.GlimpseModel`, with ``predict(images)``.
+        For glimpses a :class:`ram.tasks.glimpse.GlimpseModel`, with ``predict(images)``; for texts a
+        :class:`ram.tasks.classify_text.TextClassifier` or :class:`ram.tasks.tag.TrainedTagger`, with
+        ``predict(texts)``, or a :class:`ram.tasks.language_model.TrainedLanguageModel`, with ``sample()``.
 
     Raises:
         envs.InputError: if the folder is none of a run, or its checkpoint does not serve.
