@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -272,11 +273,13 @@ def location_heatmap(locations: Tensor, size: int = 128, bins: int = 32) -> np.n
 
 
 def figure_pixels(figure: Figure) -> np.ndarray:
-    """What a figure of matplotlib looks like: (H, W, 3) uint8."""
+    """What a figure of matplotlib looks like: (H, W, 3) uint8. A sign that its font lacks is a small box."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 

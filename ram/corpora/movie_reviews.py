@@ -45,7 +45,7 @@ class Source:
         targets: list[str] = []
         folds = []
         for kind, (target, (name, sha256)) in enumerate(_FILES.items()):
-            lines = read_lines(fetch(self.root, name, _URL + name, sha256), "latin-1")
+            lines = read_lines(fetch(self.root, name, _URL + name, sha256), "cp1252")
             texts += [tuple(line.split()) for line in lines]
             targets += [target] * len(lines)
             folds.append(torch.randperm(len(lines), generator=torch.Generator().manual_seed(kind)) % _FOLDS)

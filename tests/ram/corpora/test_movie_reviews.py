@@ -114,7 +114,7 @@ def _published() -> Counter:
     return Counter(
         (tuple(line.split()), label)
         for label, suffix in [("positive", "pos"), ("negative", "neg")]
-        for line in (SENTIMENT / f"rt-polarity.{suffix}").read_bytes().decode("latin-1").split("\n")
+        for line in (SENTIMENT / f"rt-polarity.{suffix}").read_bytes().decode("cp1252").split("\n")
         if line
     )
 

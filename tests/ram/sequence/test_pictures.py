@@ -163,6 +163,11 @@ def test_a_word_is_drawn_as_it_is_written() -> None:
     assert_picture(weights_over_words([("$^$", "$$")], None, torch.ones(1, 2), "a", "a"))
 
 
+def test_a_sign_that_the_font_lacks_is_drawn_as_a_box() -> None:
+    assert_picture(alignment(torch.eye(2), ["電影", "\x97"], ["a", "b"]))
+    assert_picture(weights_over_words([("電影",)], None, torch.ones(1, 1), ["a"], ["a"]))
+
+
 def test_a_label_is_drawn_as_it_is_written() -> None:
     assert_picture(weights_over_words([("word",)], None, torch.ones(1, 1), ["$^$"], ["$$"]))
 
