@@ -68,6 +68,7 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
     typed = [_typed(file.parent) for file in records]
     names = sorted({name for options in typed for name in options} - set(_REPEATED))
     differing = [name for name in names if len({options.get(name) for options in typed}) > 1]
+    shown = _shortest(differing)
     runs = defaultdict(list)
     for file, options in zip(records, typed, strict=True):
         try:
@@ -84,7 +85,7 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
         runs[tuple(options.get(name, "") for name in differing)].append(measured)
     rows = [
         Row(
-            options={name: value for name, value in zip(_shortest(differing), key, strict=True) if value},
+            options={name: value for name, value in zip(shown, key, strict=True) if value},
             values=tuple(float(each[metric]) for each in group),
             parameters=int(group[0].get("parameters", 0)),
             seconds=mean(float(each["seconds"]) for each in group),

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from envs.images import Split
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -74,7 +76,7 @@ class Task(nn.Module, ABC):
         """Computes the loss of training step ``step``, from 0."""
 
     @abstractmethod
-    def evaluate(self, split: str) -> dict[str, float]:
+    def evaluate(self, split: Split) -> dict[str, float]:
         """Measures the "validation" or "test" split."""
 
     @classmethod
@@ -95,6 +97,6 @@ class Task(nn.Module, ABC):
         """Measures what is too costly for every step, on a small fixed batch, leaving no trace."""
         return {}
 
-    def pictures(self, split: str) -> Mapping[str, Picture]:
+    def pictures(self, split: Split) -> Mapping[str, Picture]:
         """Draws what people would rather look at, by file name."""
         return {}

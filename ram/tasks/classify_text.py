@@ -75,12 +75,12 @@ class ClassifyTextTask(TextTask):
     def ask(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         return *self.vocabulary.numbers(examples.texts, self.device), self.labels(examples.targets)
 
-    def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
+    def evaluate(self, split: Split) -> dict[str, float]:
         """The error in percent of the texts, and the cross-entropy in nats."""
         given, right, losses = (torch.cat(parts) for parts in zip(*self.answers(split), strict=True))
         return {"error": 100 * float((given != right).float().mean()), "loss": float(losses.mean())}
 
-    def pictures(self, split: Split) -> dict[str, Picture]:  # type: ignore[override]
+    def pictures(self, split: Split) -> dict[str, Picture]:
         """What every word counts in some texts, where words lean by themselves, and their vectors."""
         examples = self.split(split)
         chosen = examples.choose([round(n) for n in np.linspace(0, len(examples) - 1, min(_PICTURED, len(examples)))])

@@ -260,7 +260,7 @@ class GlimpseTask(Task):
         return StepResult(loss, metrics)
 
     @torch.no_grad()
-    def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
+    def evaluate(self, split: Split) -> dict[str, float]:
         """Mean return and what its parts pay, and where answers can be right or wrong, the error in percent.
 
         An image is in error if any of its answers is wrong. Validation: the policy's preferred choices. Test: also
@@ -339,7 +339,7 @@ class GlimpseTask(Task):
         }
 
     @torch.no_grad()
-    def pictures(self, split: Split) -> dict[str, np.ndarray | Animation]:  # type: ignore[override]
+    def pictures(self, split: Split) -> dict[str, np.ndarray | Animation]:
         """Gazes over some images, still and moving, and where the looks at all images of the split fell."""
         every = self._evaluation_env(split)
         env = self._env(split, min(_PICTURED, len(every.scenes)), render_mode="rgb_array")

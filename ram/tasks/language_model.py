@@ -104,7 +104,7 @@ class LanguageModelTask(TextTask):
         numbers, lengths = pad([[START, *text] for text in encoded], self.device)
         return numbers, lengths, pad([[*text, END] for text in encoded], self.device, UNASKED)[0]
 
-    def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
+    def evaluate(self, split: Split) -> dict[str, float]:
         """Perplexity a word, the end of a text counted as one; and of questions, the wrong answers in percent."""
         losses = torch.cat([losses for _, _, losses in self.answers(split)])
         measured = {"perplexity": float(losses.double().mean().exp())}
@@ -113,7 +113,7 @@ class LanguageModelTask(TextTask):
             measured["error"] = 100 * sum(given != right for _, right, given in replies) / len(replies)
         return measured
 
-    def pictures(self, split: Split) -> dict[str, Picture]:  # type: ignore[override]
+    def pictures(self, split: Split) -> dict[str, Picture]:
         """Beside what is weighed: sampled texts, and some questions with the answers given."""
         assert isinstance(self.model, LanguageModel)
         begun = torch.zeros(_SAMPLED, 0, dtype=torch.int64, device=self.device)

@@ -51,7 +51,7 @@ class TagTask(TextTask):
         _check(examples)
         return *self.vocabulary.numbers(examples.texts, self.device), self.labels(examples.targets)
 
-    def evaluate(self, split: Split) -> dict[str, float]:  # type: ignore[override]
+    def evaluate(self, split: Split) -> dict[str, float]:
         """The error in percent of the words, and the mean F1 of the labels in percent, each label as weighty."""
         given, right, _ = (torch.cat(parts).cpu() for parts in zip(*self.answers(split), strict=True))
         kinds = len(self.classes)
@@ -63,7 +63,7 @@ class TagTask(TextTask):
         }
 
     @torch.no_grad()
-    def pictures(self, split: Split) -> dict[str, Picture]:  # type: ignore[override]
+    def pictures(self, split: Split) -> dict[str, Picture]:
         """Beside what is weighed: texts, every word with the label it was given, and where that is wrong the right."""
         chosen = self.split(split).choose(list(range(min(_WRITTEN, len(self.split(split))))))
         numbers, lengths, right = self.ask(chosen)

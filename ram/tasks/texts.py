@@ -160,7 +160,7 @@ class TextTask(Task):
             yield said.logits.argmax(-1)[asked], right[asked], _cross_entropy(said, right)[asked]
 
     @torch.no_grad()
-    def pictures(self, split: Split) -> dict[str, Picture]:  # type: ignore[override]
+    def pictures(self, split: Split) -> dict[str, Picture]:
         """What every attention of the model weighs in one text, of middle length among the first."""
         examples = self.split(split)
         first = sorted(range(min(_CHOSEN_FROM, len(examples))), key=lambda number: len(examples.texts[number]))
