@@ -68,14 +68,30 @@ class Attention(nn.Module):
             step: (Q,) int64, the place of each query in its own sequence; None for 0, 1, ...
             need_weights: tell the weights, where a faster way could do without.
         """
-        return self._kept(self._read(query, keys, values, mask, step, need_weights))
+        return self.read(query, *self.project(keys, values), mask, step, need_weights)
 
-    def _read(
+    def project(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """What all queries share of the work, on keys and on values: done once where queries come one by one."""
+        return self.score.prepare(keys), values
+
+    def read(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        step: Tensor | None = None,
+        need_weights: bool = False,
+    ) -> Read:
+        """As :meth:`forward`, of keys and values that :meth:`project` has seen."""
+        return self._kept(self._weigh(query, keys, values, mask, step, need_weights))
+
+    def _weigh(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, step: Tensor | None, need_weights: bool
     ) -> Read:
         if type(self.score) is ScaledDot and type(self.select) is Soft and not need_weights and not self.records:
             return Read(self._fused(query, keys, values, mask))
-        selection = self.select(self.score(query, keys), mask, query, step)
+        selection = self.select(self.score.compare(query, keys), mask, query, step)
         weights = F.dropout(selection.weights, self.dropout, self.training)
         return Read(weights @ values, selection.weights, selection.log_prob)
 
@@ -132,19 +148,8 @@ class MultiHead(Attention):
         self.out = nn.Linear(query_size, query_size, bias=False)
 
     def project(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """What all queries share: keys and values as the heads see them, (B, N, query_size) each."""
+        """Keys and values as the heads see them, (B, N, query_size) each."""
         return self.key(keys), self.value(values)
-
-    def forward(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None = None,
-        step: Tensor | None = None,
-        need_weights: bool = False,
-    ) -> Read:
-        return self.read(query, *self.project(keys, values), mask, step, need_weights)
 
     def read(
         self,
@@ -155,13 +160,12 @@ class MultiHead(Attention):
         step: Tensor | None = None,
         need_weights: bool = False,
     ) -> Read:
-        """As :meth:`forward`, of keys and values that :meth:`project` has mapped."""
         batch, heads = len(query), self.num_heads
         folded = mask
         if mask is not None and mask.ndim == 3 and len(mask) > 1:
             folded = mask.repeat_interleave(heads, dim=0)
         query, keys, values = self._fold(self.query(query)), self._fold(keys), self._fold(values)
-        read = self._read(query, keys, values, folded, step, need_weights)
+        read = self._weigh(query, self.score.prepare(keys), values, folded, step, need_weights)
         context = read.context.unflatten(0, (batch, heads)).transpose(1, 2).flatten(2)
         weights = None if read.weights is None else read.weights.unflatten(0, (batch, heads))
         log_prob = None if read.log_prob is None else read.log_prob.unflatten(0, (batch, heads)).sum(1)

@@ -32,6 +32,14 @@ class Score(nn.Module):
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         """Any number; the more, the better the key answers."""
+        return self.compare(query, self.prepare(keys))
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        """What all queries share of the work: (B, N, Dk) -> (B, N, ...)."""
+        return keys
+
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """As :meth:`forward`, with keys that :meth:`prepare` has seen."""
         raise TypeError(f"{type(self).__name__} does not say how it scores.")
 
 
@@ -40,8 +48,8 @@ class Dot(Score):
 
     same_size = True
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return query @ keys.mT
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return query @ prepared.mT
 
 
 class ScaledDot(Score):
@@ -49,8 +57,8 @@ class ScaledDot(Score):
 
     same_size = True
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return query @ keys.mT / math.sqrt(keys.shape[-1])
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return query @ prepared.mT / math.sqrt(prepared.shape[-1])
 
 
 class General(Score):
@@ -60,8 +68,8 @@ class General(Score):
         super().__init__(query_size, key_size)
         self.weight = nn.Linear(query_size, key_size, bias=False)
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return self.weight(query) @ keys.mT
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return self.weight(query) @ prepared.mT
 
 
 class Additive(Score):
@@ -83,8 +91,11 @@ class Additive(Score):
         self.key = nn.Linear(key_size, hidden_size, bias=False)
         self.out = nn.Linear(hidden_size, 1, bias=False)
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        hidden = torch.tanh(self.query(query)[:, :, None] + self.key(keys)[:, None])  # (B, Q, N, hidden)
+    def prepare(self, keys: Tensor) -> Tensor:
+        return self.key(keys)
+
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        hidden = torch.tanh(self.query(query)[:, :, None] + prepared[:, None])  # (B, Q, N, hidden)
         return self.out(hidden).squeeze(-1)
 
 
@@ -106,8 +117,11 @@ class Content(Score):
         check_positive("The sharpness of the score Content", sharpness)
         self.log_sharpness = nn.Parameter(torch.tensor(math.log(sharpness)))
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return self.log_sharpness.exp() * (_direction(query) @ _direction(keys).mT)
+    def prepare(self, keys: Tensor) -> Tensor:
+        return _direction(keys)
+
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        return self.log_sharpness.exp() * (_direction(query) @ prepared.mT)
 
 
 class Location(Score):
@@ -126,8 +140,8 @@ class Location(Score):
         self.max_length = max_length
         self.weight = nn.Linear(query_size, max_length, bias=False)
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        number = keys.shape[1]
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        number = prepared.shape[1]
         if number > self.max_length:
             raise InputError(
                 f"The score Location knows {self.max_length} places and was given {number} keys: raise its max_length."

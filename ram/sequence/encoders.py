@@ -26,7 +26,8 @@ class Encoded:
 
     Attributes:
         output: (B, N, output_size); anything after a row's end.
-        state: what is remembered at the end of each row, with which an encoder that looks back alone goes on.
+        state: what is remembered at the end of each row, with which an encoder that looks back alone goes on; its
+            tensors hold a row a sequence.
         log_prob: (B, N), of hard choices made on the way, with gradient; None where there are none.
     """
 
@@ -114,8 +115,9 @@ class Recurrent(Encoder):
 
     def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
         packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        output, state = self.layers(packed, state)
-        return Encoded(pad_packed_sequence(output, batch_first=True, total_length=vectors.shape[1])[0], state)
+        output, state = self.layers(packed, None if state is None else _rows_second(state))
+        whole, _ = pad_packed_sequence(output, batch_first=True, total_length=vectors.shape[1])
+        return Encoded(whole, _rows_second(state))
 
 
 class AttentiveRecurrent(Encoder):
@@ -287,3 +289,10 @@ class Transformer(Encoder):
             if chosen is not None:
                 log_prob = chosen if log_prob is None else log_prob + chosen
         return Encoded(self.norm(hidden), states, log_prob)
+
+
+def _rows_second(state: Any) -> Any:
+    """Torch's recurrent layers hold (layers, B, size), we hold (B, layers, size); from either to the other."""
+    if isinstance(state, tuple):
+        return tuple(each.transpose(0, 1).contiguous() for each in state)
+    return state.transpose(0, 1).contiguous()

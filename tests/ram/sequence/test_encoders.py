@@ -129,7 +129,7 @@ def test_what_is_remembered_is_that_of_each_rows_end(name: str) -> None:
         state = encoder(rows, torch.tensor(lengths)).state
         if isinstance(encoder, AttentiveRecurrent):
             return list(state[0])
-        return [part.transpose(0, 1) for part in (state if isinstance(state, tuple) else (state,))]
+        return list(state) if isinstance(state, tuple) else [state]
 
     together = remembered(vectors, lengths)
     for row, length in enumerate(lengths):
