@@ -246,7 +246,7 @@ class GridLocation(nn.Module):
     def __init__(
         self,
         feature_size: int,
-        size: int = 9,
+        size: int = 7,
         score: Callable[[int, int], Score] = ScaledDot,
         through_core: bool = False,
     ) -> None:
