@@ -59,6 +59,38 @@ class Soft(Select):
         return Selection(hidden(logits(scores, mask).softmax(-1), mask))
 
 
+class Uniform(Select):
+    """The same for every visible key, whatever the scores: a control, which has nothing to learn."""
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
+    ) -> Selection:
+        return Selection(hidden(logits(torch.zeros_like(scores), mask).softmax(-1), mask))
+
+
+class Diagonal(Select):
+    """The key that stands where the query does, whatever the scores: a control, wired by hand.
+
+    Args:
+        query_size: of no use here.
+        from_end: count the visible keys from the last.
+    """
+
+    def __init__(self, query_size: int | None = None, from_end: bool = False) -> None:
+        super().__init__(query_size)
+        self.from_end = from_end
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
+    ) -> Selection:
+        visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
+        step = torch.arange(scores.shape[1], device=scores.device) if step is None else step
+        last = visible.sum(-1) - 1
+        place = torch.minimum(step.expand_as(last), last)  # a longer output stays at the last
+        chosen = (last - place if self.from_end else place).clamp(min=0)
+        return Selection(hidden(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask))
+
+
 class Unnormalised(Select):
     """The scores themselves: weights of either sign and any sum."""
 

@@ -99,25 +99,15 @@ class Recurrent(Encoder):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        cells: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-        for name, value in [("size", size), ("num_layers", num_layers)]:
-            if value < 1:
-                raise InputError(f"encoder.{name} must be at least 1, got {value}.")
-        if cell not in cells:
-            raise InputError(f"encoder.cell must be one of {', '.join(cells)}, got {cell!r}.")
-        check_share("encoder.dropout", dropout)
+        self.layers = build_recurrent("encoder", cell, input_size, size, num_layers, bidirectional, dropout)
         self.directions, self.looks_back = 1 + bidirectional, not bidirectional
         self.output_size = size * self.directions
-        between = dropout if num_layers > 1 else 0.0  # torch warns of dropout that has no place
-        self.layers = cells[cell](
-            input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between
-        )
 
     def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
         packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        output, state = self.layers(packed, None if state is None else _rows_second(state))
+        output, state = self.layers(packed, None if state is None else rows_second(state))
         whole, _ = pad_packed_sequence(output, batch_first=True, total_length=vectors.shape[1])
-        return Encoded(whole, _rows_second(state))
+        return Encoded(whole, rows_second(state))
 
 
 class AttentiveRecurrent(Encoder):
@@ -215,15 +205,24 @@ class TransformerLayer(nn.Module):
         Returns:
             (B, Q, D), all keys and values so far, and the log-probabilities (B, Q) of hard choices.
         """
+        vectors, known, log_prob = self.attend(vectors, mask, past)
+        return self.transform(vectors), known, log_prob
+
+    def attend(
+        self, vectors: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
+        """The first half: as :meth:`forward`, without the network."""
         normalised = self.attention_norm(vectors)
         keys, values = self.attention.project(normalised, normalised)
         if past is not None:
             keys, values = torch.cat([past[0], keys], dim=1), torch.cat([past[1], values], dim=1)
         stand = torch.arange(keys.shape[1] - vectors.shape[1], keys.shape[1], device=vectors.device)
         read = self.attention.read(normalised, keys, values, mask, stand)
-        vectors = vectors + self.dropout(read.context)
-        vectors = vectors + self.dropout(self.network(self.network_norm(vectors)))
-        return vectors, (keys, values), read.log_prob
+        return vectors + self.dropout(read.context), (keys, values), read.log_prob
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """The second half: the network, for every element alone."""
+        return vectors + self.dropout(self.network(self.network_norm(vectors)))
 
 
 class Transformer(Encoder):
@@ -291,7 +290,28 @@ class Transformer(Encoder):
         return Encoded(self.norm(hidden), states, log_prob)
 
 
-def _rows_second(state: Any) -> Any:
+def build_recurrent(
+    owner: str,
+    cell: Cell,
+    input_size: int,
+    size: int,
+    num_layers: int,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+) -> nn.RNNBase:
+    """Torch's recurrent layers, batch first; ``owner`` names the options in the errors raised."""
+    cells: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+    for name, value in [("size", size), ("num_layers", num_layers)]:
+        if value < 1:
+            raise InputError(f"{owner}.{name} must be at least 1, got {value}.")
+    if cell not in cells:
+        raise InputError(f"{owner}.cell must be one of {', '.join(cells)}, got {cell!r}.")
+    check_share(f"{owner}.dropout", dropout)
+    between = dropout if num_layers > 1 else 0.0  # torch warns of dropout that has no place
+    return cells[cell](input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between)
+
+
+def rows_second(state: Any) -> Any:
     """Torch's recurrent layers hold (layers, B, size), we hold (B, layers, size); from either to the other."""
     if isinstance(state, tuple):
         return tuple(each.transpose(0, 1).contiguous() for each in state)

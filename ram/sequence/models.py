@@ -25,10 +25,13 @@ class Said:
 
     Attributes:
         logits: (B, K) of a text, or (B, N, K) of its words.
-        known: (B, D), of the text before any choice is made; what baselines judge by.
-        log_prob: (B,), of all hard choices on the way, with gradient; None where there are none.
+        known: (B, D), of the text before any choice is made, or (B, T, D) before each; what baselines judge by.
+        log_prob: (B,), of all hard choices on the way, or (B, T), of those of a step; with gradient, None where there
+            are none.
         weights: (B, Q, N), of the reading; None where nothing is weighed.
-        state: of the encoder, to go on with.
+        state: of the encoder or the decoder, to go on with.
+        copied: (B, T), the share of each answer that is copied from the source; None where nothing can be.
+        source_logits: (B, N, K), of the source's words, where they are told too.
     """
 
     logits: Tensor
@@ -36,6 +39,8 @@ class Said:
     log_prob: Tensor | None = None
     weights: Tensor | None = None
     state: Any = None
+    copied: Tensor | None = None
+    source_logits: Tensor | None = None
 
 
 class WordVectors(nn.Module):
@@ -190,6 +195,15 @@ class LanguageModel(Tagger):
                     f"({self.encoder.output_size})."
                 )
             self.out.weight = self.words.table.weight
+
+    def decode(self, words: Tensor, memory: None = None, state: Any = None) -> Said:
+        """Goes on by words (B, T), all rows being of one length."""
+        return self(words, torch.full((len(words),), words.shape[1], device=words.device), state)
+
+    @property
+    def max_length(self) -> int | None:
+        """How many words it may be given; None for any number."""
+        return self.encoder.max_length
 
 
 def _chosen(log_prob: Tensor | None, lengths: Tensor) -> list[Tensor]:

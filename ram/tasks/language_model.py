@@ -16,7 +16,7 @@ from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import pad
 from ram.corpora.vocabulary import END, START
 from ram.sequence.models import LanguageModel
-from ram.sequence.sampling import go_on
+from ram.sequence.search import sample
 from ram.tasks import Picture
 from ram.tasks.texts import TextTask, TrainedOnTexts
 
@@ -37,7 +37,7 @@ class TrainedLanguageModel(TrainedOnTexts):
         max_length: int = _LONGEST,
         seed: int = 0,
     ) -> list[str]:
-        """Texts that begin with a prompt, each word after it sampled.
+        """Texts that begin with a prompt, each word after it sampled from those that are known.
 
         Args:
             count: how many.
@@ -51,10 +51,10 @@ class TrainedLanguageModel(TrainedOnTexts):
         if count < 1 or max_length < 1:
             raise InputError(f"sample needs a count and a max_length of at least 1, got {count} and {max_length}.")
         words = self.corpus.tokenize(prompt)
-        begun = torch.tensor([self.vocabulary.encode(words)] * count, dtype=torch.int64, device=self.device)
+        begun = torch.tensor([[START, *self.vocabulary.encode(words)]] * count, device=self.device)
         generator = torch.Generator(self.device).manual_seed(seed)
         assert isinstance(self.model, LanguageModel)
-        followed = go_on(self.model, begun.view(count, -1), max_length, temperature, top_k, top_p, generator)
+        followed = sample(self.model, begun, max_length, None, temperature, top_k, top_p, generator)
         return [" ".join([*words, *self.vocabulary.decode(each)]) for each in followed]
 
 
@@ -116,9 +116,9 @@ class LanguageModelTask(TextTask):
     def pictures(self, split: Split) -> dict[str, Picture]:
         """Beside what is weighed: sampled texts, and some questions with the answers given."""
         assert isinstance(self.model, LanguageModel)
-        begun = torch.zeros(_SAMPLED, 0, dtype=torch.int64, device=self.device)
+        begun = torch.full((_SAMPLED, 1), START, device=self.device)
         generator = torch.Generator(self.device).manual_seed(0)
-        sampled = go_on(self.model, begun, _LONGEST, generator=generator)
+        sampled = sample(self.model, begun, _LONGEST, generator=generator)
         told = super().pictures(split) | {
             "samples.txt": "\n".join(" ".join(self.vocabulary.decode(text)) for text in sampled) + "\n"
         }
@@ -145,9 +145,10 @@ class LanguageModelTask(TextTask):
             raise InputError(f"No text of the corpus holds task.answer_after={self.answer_after!r}: set it to null.")
         replies = []
         for asked in by_length.values():
-            prompts = torch.tensor([self.vocabulary.encode(question) for question, _ in asked], device=self.device)
+            questions = [[START, *self.vocabulary.encode(question)] for question, _ in asked]
+            begun = torch.tensor(questions, device=self.device)
             longest = max(len(answer) for _, answer in asked)
-            given = go_on(self.model, prompts, longest + 1, temperature=0)
+            given = sample(self.model, begun, longest + 1, temperature=0)
             for (question, answer), reply in zip(asked, given, strict=True):
                 replies.append((question, answer, tuple(self.vocabulary.decode(reply))))
         return replies

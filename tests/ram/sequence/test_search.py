@@ -1,4 +1,4 @@
-"""Sampling, on models whose every probability is known."""
+"""Sampling and search, on models whose every probability is known."""
 
 import math
 from functools import partial
@@ -12,7 +12,7 @@ from envs import InputError
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
 from ram.sequence.encoders import AttentiveRecurrent, Recurrent, Transformer, Words
 from ram.sequence.models import LanguageModel, WordVectors
-from ram.sequence.sampling import go_on, truncated
+from ram.sequence.search import sample, truncated
 
 SHARES = torch.tensor([0.1, 0.4, 0.2, 0.3])
 
@@ -128,7 +128,7 @@ def chain(following: dict[int, dict[int, float]]) -> LanguageModel:
 
 
 def begun(*prompts: list[int]) -> Tensor:
-    return torch.tensor(prompts, dtype=torch.int64).view(len(prompts), -1)
+    return torch.tensor([[START, *prompt] for prompt in prompts])
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -136,32 +136,32 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def test_the_likeliest_words_by_hand() -> None:
-    assert go_on(chain(NEXT), begun([], []), 9, temperature=0) == [[A, B, C]] * 2
-    assert go_on(chain(NEXT), begun([A], [C], [B]), 9, temperature=0) == [[B, C], [], [C]]
-    assert go_on(chain(NEXT), begun([C, A]), 9, top_k=1) == [[B, C]]
-    assert go_on(chain(NEXT), begun([C, A]), 9, top_p=1e-6) == [[B, C]]
+    assert sample(chain(NEXT), begun([], []), 9, temperature=0) == [[A, B, C]] * 2
+    assert sample(chain(NEXT), begun([A], [C], [B]), 9, temperature=0) == [[B, C], [], [C]]
+    assert sample(chain(NEXT), begun([C, A]), 9, top_k=1) == [[B, C]]
+    assert sample(chain(NEXT), begun([C, A]), 9, top_p=1e-6) == [[B, C]]
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 5])
 def test_no_more_is_written_than_asked_for(max_length: int) -> None:
     endless = chain({START: {A: 1.0}, A: {B: 1.0}, B: {A: 1.0}})
-    assert go_on(endless, begun([], []), max_length) == [[A, B, A, B, A][:max_length]] * 2
+    assert sample(endless, begun([], []), max_length) == [[A, B, A, B, A][:max_length]] * 2
 
 
-def test_a_text_that_has_ended_stays_so_while_others_go_on() -> None:
+def test_a_text_that_has_ended_stays_so_while_others_sample() -> None:
     model = chain({START: {A: 1.0}, A: {B: 1.0}, B: {C: 1.0}, C: {END: 1.0}, END: {A: 1.0}})
-    assert go_on(model, begun([C], [A], [B]), 9) == [[], [B, C], [C]]
+    assert sample(model, begun([C], [A], [B]), 9) == [[], [B, C], [C]]
 
 
 def test_nothing_is_computed_once_all_have_ended() -> None:
     model, calls = chain(NEXT), []
     model.register_forward_hook(lambda *_: calls.append(1))
-    go_on(model, begun([], []), 50, temperature=0)
+    sample(model, begun([], []), 50, temperature=0)
     assert len(calls) == 4
 
 
 def test_texts_come_up_as_often_as_they_are_likely() -> None:
-    texts = go_on(chain(NEXT), begun(*[[]] * 20_000), 3, generator=seeded(0))
+    texts = sample(chain(NEXT), begun(*[[]] * 20_000), 3, generator=seeded(0))
     count = {text: sum(each == list(text) for each in texts) / len(texts) for text in {tuple(each) for each in texts}}
     expected = {
         (): 0.2,
@@ -180,7 +180,7 @@ def test_texts_come_up_as_often_as_they_are_likely() -> None:
     ("options", "share"), [({"temperature": 0.5}, 0.36 / 0.52), ({"top_k": 1}, 1.0), ({"top_p": 0.5}, 1.0)]
 )
 def test_samples_are_truncated_as_asked(options: dict[str, Any], share: float) -> None:
-    texts = go_on(chain(NEXT), begun(*[[A]] * 10_000), 1, generator=seeded(0), **options)
+    texts = sample(chain(NEXT), begun(*[[A]] * 10_000), 1, generator=seeded(0), **options)
     assert {word for (word,) in texts} <= {B, C}
     assert sum(text == [B] for text in texts) / len(texts) == pytest.approx(share, abs=0.015)
 
@@ -188,22 +188,21 @@ def test_samples_are_truncated_as_asked(options: dict[str, Any], share: float) -
 def test_the_same_seed_writes_the_same_texts() -> None:
     prompts = begun(*[[]] * 50)
     torch.manual_seed(0)
-    texts = go_on(chain(NEXT), prompts, 9, generator=seeded(1))
+    texts = sample(chain(NEXT), prompts, 9, generator=seeded(1))
     torch.manual_seed(5)  # of no use where a generator is given
-    assert go_on(chain(NEXT), prompts, 9, generator=seeded(1)) == texts
-    assert go_on(chain(NEXT), prompts, 9, generator=seeded(2)) != texts
+    assert sample(chain(NEXT), prompts, 9, generator=seeded(1)) == texts
+    assert sample(chain(NEXT), prompts, 9, generator=seeded(2)) != texts
 
 
 def test_what_is_no_word_is_never_written() -> None:
     model = chain({})
     model.words.table.weight.data.zero_()
-    model.out.bias.data[[PADDING, START]] = 50.0  # all but certain, were they allowed
-    texts = go_on(model, begun(*[[]] * 2000), 1, generator=seeded(0))
+    model.out.bias.data[[PADDING, UNKNOWN, START]] = 50.0  # all but certain, were they allowed
+    texts = sample(model, begun(*[[]] * 2000), 1, generator=seeded(0))
     count = torch.tensor([word for text in texts for word in text]).bincount(minlength=C + 1) / 2000
-    assert count[[PADDING, START]].tolist() == [0, 0]
-    assert sum(not text for text in texts) / 2000 == pytest.approx(1 / 5, abs=0.04)
-    assert count[[UNKNOWN, A, B, C]].tolist() == pytest.approx([1 / 5] * 4, abs=0.04)
-    assert go_on(model, begun([]), 3, temperature=0) == [[UNKNOWN] * 3]
+    assert count[[PADDING, UNKNOWN, START]].tolist() == [0, 0, 0]
+    assert sum(not text for text in texts) / 2000 == pytest.approx(1 / 4, abs=0.04)
+    assert count[[A, B, C]].tolist() == pytest.approx([1 / 4] * 3, abs=0.04)
 
 
 @pytest.mark.parametrize(
@@ -222,14 +221,14 @@ def test_going_on_word_by_word_equals_reading_all_again(encoder: Any) -> None:
     for value in model.parameters():
         value.data *= 4  # so that what was read long before matters
     prompts = torch.randint(4, 12, (6, 3))
-    written = go_on(model, prompts, 8, temperature=0)
+    written = sample(model, prompts, 8, temperature=0)
     assert len({tuple(text) for text in written}) > 2
     for prompt, text in zip(prompts.tolist(), written, strict=True):
         expected: list[int] = []
         while len(expected) < 8:
             words = torch.tensor([[START, *prompt, *expected]])
             logits = model(words, torch.tensor([words.shape[1]])).logits[0, -1].clone()
-            logits[[PADDING, START]] = -math.inf
+            logits[[PADDING, UNKNOWN, START]] = -math.inf
             if int(logits.argmax()) == END:
                 break
             expected.append(int(logits.argmax()))

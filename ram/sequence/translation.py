@@ -1,0 +1,236 @@
+"""Models that turn one sequence into another: an encoder with a decoder, or a language model that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from envs.errors import InputError
+from envs.inputs import check_share
+from ram.corpora.vocabulary import PADDING, START, UNKNOWN
+from ram.sequence.decoders import Decoder, Memory, Widths
+from ram.sequence.encoders import Encoded, Encoder
+from ram.sequence.models import LanguageModel, Said, WordVectors
+from ram.sequence.readers import Last, Reader
+
+ReadOrSaid = TypeVar("ReadOrSaid", Encoded, Said)
+
+
+class Translator(nn.Module):
+    """Says a target in the light of a source.
+
+    Attributes:
+        words: the vectors of target words.
+        copies: whether it may say a word of the source that is not known.
+        source_limit: how many words a source may have; None for any number.
+        max_length: how many words it may be given to go on from; None for any number.
+    """
+
+    words: WordVectors
+    copies = False
+    source_limit: int | None = None
+    max_length: int | None = None
+
+    def forward(
+        self, numbers: Tensor, lengths: Tensor, inputs: Tensor, copies: Tensor | None = None, need_weights: bool = False
+    ) -> Said:
+        """What comes after every word of the target, the words before it being known.
+
+        Args:
+            numbers: (B, N) int64, of the source.
+            lengths: (B,) int64, how many of each row count.
+            inputs: (B, T) int64, the start symbol and the target; anything after its end.
+            copies: (B, N) int64, the numbers of the source's words among those of the target; the unknown ones have
+                numbers above them.
+            need_weights: tell the weights, where a faster way could do without.
+
+        Returns:
+            ``logits`` (B, T, K), K counting what can be copied; ``known`` (B, T, D).
+        """
+        raise TypeError(f"{type(self).__name__} does not say how it translates.")
+
+    def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
+        """What stands before the first word (B, n), of sources of one length, and what to read while going on."""
+        raise TypeError(f"{type(self).__name__} does not say how it begins.")
+
+    def decode(self, words: Tensor, memory: Memory | None, state: Any = None) -> Said:
+        """Goes on by words (B, T)."""
+        raise TypeError(f"{type(self).__name__} does not say how it goes on.")
+
+
+class EncoderDecoder(Translator):
+    """An encoder, and a decoder that is given what it has read (Sutskever et al. 2014; Bahdanau et al. 2015).
+
+    Args:
+        source_size: how many words a source is made of.
+        target_size: how many words can be said, K.
+        shared: whether both are the same words, which then have the same vectors.
+        words: builds the vectors of words from their number.
+        encoder: builds what reads the source from the words' width.
+        reader: builds what makes one vector of it from the encoder's width and directions.
+        decoder: builds what speaks.
+        dropout: share of what the decoder says that is dropped in training.
+        tied: the vectors of target words are the weights of the answer too (Press and Wolf 2017); needs one width.
+        copy: say words of the source with the weight that attention gives them, in the share that a gate leaves (See et
+            al. 2017, equations 8 and 9); needs a decoder that weighs the source.
+    """
+
+    def __init__(
+        self,
+        source_size: int,
+        target_size: int,
+        shared: bool,
+        words: Callable[[int], WordVectors],
+        encoder: Callable[[int], Encoder],
+        decoder: Callable[[Widths], Decoder],
+        reader: Callable[[int, int], Reader] = Last,
+        dropout: float = 0.0,
+        tied: bool = False,
+        copy: bool = False,
+    ) -> None:
+        super().__init__()
+        check_share("task.model.dropout", dropout)
+        self.source_words = words(source_size)
+        self.words = self.source_words if shared else words(target_size)
+        self.encoder = encoder(self.source_words.size)
+        self.source_limit = self.encoder.max_length
+        self.reader = reader(self.encoder.output_size, self.encoder.directions)
+        width = self.words.size
+        self.decoder = decoder(Widths(width, width, self.encoder.output_size, self.reader.output_size))
+        self.max_length = self.decoder.max_length
+        self.dropout = nn.Dropout(dropout)
+        self.target_size, self.copies = target_size, copy
+        self.out = nn.Linear(self.decoder.output_size, target_size)
+        if tied:
+            if self.decoder.output_size != width:
+                raise InputError(
+                    f"task.model.tied=true needs task.model.words.size ({width}) to be that of the decoder "
+                    f"({self.decoder.output_size})."
+                )
+            self.out.weight = self.words.table.weight
+        self.gate = nn.Linear(self.decoder.output_size + width, 1) if copy else None
+
+    def forward(
+        self, numbers: Tensor, lengths: Tensor, inputs: Tensor, copies: Tensor | None = None, need_weights: bool = False
+    ) -> Said:
+        return self.decode(inputs, self._encode(numbers, lengths, copies), need_weights=need_weights)
+
+    def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
+        return torch.full_like(numbers[:, :1], START), self._encode(numbers, lengths, copies)
+
+    def _encode(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None) -> Memory:
+        vectors = self.source_words(numbers)
+        encoded = _soft(self.encoder(vectors, lengths))
+        summary = self.reader(encoded.output, lengths).context
+        return self.decoder.prepare(Memory(vectors, encoded.output, lengths, summary, copies))
+
+    def decode(self, words: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False) -> Said:
+        assert memory is not None
+        vectors = self.words(words.where(words < self.target_size, UNKNOWN))
+        decoded = self.decoder(vectors, memory, state, need_weights or self.copies)
+        output = self.dropout(decoded.output)
+        said = Said(
+            logits=self.out(output),
+            known=_before(decoded.output),
+            log_prob=decoded.log_prob,
+            weights=decoded.weights,
+            state=decoded.state,
+        )
+        if self.gate is None:
+            return said
+        if decoded.weights is None or memory.copies is None:
+            raise InputError("task.model.copy=true needs a decoder that weighs the source, such as decoder=luong.")
+        own = self.gate(torch.cat([output, vectors], dim=-1)).sigmoid()
+        logits, copied = mixed(said.logits, decoded.weights, memory.copies, own)
+        return replace(said, logits=logits, copied=copied)
+
+
+class Continuation(Translator):
+    """One language model over the source, the start symbol and the target.
+
+    Args:
+        source_size: how many words there are, of sources and targets alike.
+        target_size: the same.
+        shared: true, for both are the same words.
+        words: builds the vectors of words from their number.
+        encoder: builds what sees them in context from their width; it looks back alone.
+        dropout: share of what the encoder says that is dropped in training.
+        tied: the vectors of words are the weights of the answer too; needs one width.
+    """
+
+    def __init__(
+        self,
+        source_size: int,
+        target_size: int,
+        shared: bool,
+        words: Callable[[int], WordVectors],
+        encoder: Callable[[int], Encoder],
+        dropout: float = 0.0,
+        tied: bool = False,
+    ) -> None:
+        super().__init__()
+        if not shared:
+            raise InputError(
+                "A language model that goes on from the source needs one vocabulary: set task.shared_vocabulary=true."
+            )
+        self.model = LanguageModel(target_size, words, encoder, dropout, tied)
+        self.words, self.max_length = self.model.words, self.model.max_length
+        self.source_limit = None if self.max_length is None else self.max_length - 3  # two starts and a word
+
+    def forward(
+        self, numbers: Tensor, lengths: Tensor, inputs: Tensor, copies: Tensor | None = None, need_weights: bool = False
+    ) -> Said:
+        number, steps = numbers.shape[1], inputs.shape[1]
+        ahead = torch.cat([torch.full_like(numbers[:, :1], START), numbers], dim=1)
+        place = 1 + lengths[:, None] + torch.arange(steps, device=inputs.device)  # of the target's words
+        whole = torch.cat([ahead, torch.full_like(inputs, PADDING)], dim=1).scatter(1, place, inputs)
+        said = _soft(self.model(whole, 1 + lengths + steps))
+        rows = torch.arange(len(numbers), device=numbers.device)[:, None]
+        return Said(
+            logits=said.logits[rows, place],
+            known=said.known[:, None].expand(-1, steps, -1),
+            source_logits=said.logits[:, :number],
+        )
+
+    def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
+        start = torch.full_like(numbers[:, :1], START)
+        return torch.cat([start, numbers, start], dim=1), None
+
+    def decode(self, words: Tensor, memory: Memory | None, state: Any = None) -> Said:
+        return self.model.decode(words, None, state)
+
+
+def mixed(logits: Tensor, weights: Tensor, copies: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Words of the model's own, and words of the source (See et al. 2017, equation 9).
+
+    Args:
+        logits: (B, T, K), of its own words.
+        weights: (B, T, N), what each word of the source counts, at most 1 together.
+        copies: (B, N) int64, the number of each; from K on those that are not known.
+        own: (B, T, 1), the share of its own words, in (0, 1).
+
+    Returns:
+        (B, T, K'), the logarithms of the shares of all words, the same word's added; and (B, T), the share copied.
+    """
+    extra = max(0, int(copies.max()) + 1 - logits.shape[-1])
+    taken = (1 - own) * weights
+    copied = taken.sum(-1, keepdim=True)
+    share = torch.cat([(1 - copied) * logits.softmax(-1), logits.new_zeros(*logits.shape[:2], extra)], dim=-1)
+    share = share.scatter_add(-1, copies[:, None].expand_as(weights), taken)
+    return share.clamp(min=torch.finfo(share.dtype).tiny).log(), copied[..., 0]
+
+
+def _soft(read: ReadOrSaid) -> ReadOrSaid:
+    """What reads a source makes no hard choices."""
+    if read.log_prob is not None:
+        raise InputError("An encoder of sources makes no hard choices: leave them to the decoder's attention.")
+    return read
+
+
+def _before(output: Tensor) -> Tensor:
+    """What was known before each of T steps: what the one before has said, (B, T, D)."""
+    return torch.cat([torch.zeros_like(output[:, :1]), output[:, :-1]], dim=1)
