@@ -221,7 +221,7 @@ def test_going_on_word_by_word_equals_reading_all_again(encoder: Any) -> None:
     for value in model.parameters():
         value.data *= 4  # so that what was read long before matters
     prompts = torch.randint(4, 12, (6, 3))
-    written = sample(model, prompts, 8, temperature=0)
+    written = sample(model, begun(*prompts.tolist()), 8, temperature=0)
     assert len({tuple(text) for text in written}) > 2
     for prompt, text in zip(prompts.tolist(), written, strict=True):
         expected: list[int] = []
