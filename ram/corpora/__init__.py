@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from envs.errors import InputError
 from envs.images import Split
@@ -13,6 +14,8 @@ from envs.images import Split
 Words = tuple[str, ...]
 
 _TOKEN = re.compile(r"[\w\u0300-\u036f]+(?:['-][\w\u0300-\u036f]+)*|[^\w\s]")  # with the accents that stand alone
+_BEFORE = re.compile(r" ([,.;:!?)\]}%…])")  # no space before these, nor after those
+_AFTER = re.compile(r"([(\[{]) ")
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,18 @@ class Examples:
 
     Attributes:
         texts: N of one word at least.
-        targets: N labels, one a text; or N tuples, such as one tag a word; or None, where the text is all.
+        targets: N labels, one a text; or N tuples, such as one tag a word or the words of a translation; or None, where
+            the text is all.
+        references: N times one or more right targets as they are written, which what is said is compared with; None for
+            the targets alone.
+        alignments: N times, for every word of the target, the place of the word of the text that it stands for, or -1;
+            None where that is not known.
     """
 
     texts: tuple[Words, ...]
     targets: tuple[str, ...] | tuple[Words, ...] | None = None
+    references: tuple[tuple[str, ...], ...] | None = None
+    alignments: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -33,19 +43,21 @@ class Examples:
         for number, text in enumerate(self.texts):
             if not text:
                 raise InputError(f"Text {number} of a corpus has no words: leave it out.")
-        if self.targets is not None and len(self.targets) != len(self.texts):
-            raise InputError(f"There are {len(self.texts)} texts, but {len(self.targets)} targets.")
+        for name in ("targets", "references", "alignments"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.texts):
+                raise InputError(f"There are {len(self.texts)} texts, but {len(values)} {name}.")
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def choose(self, numbers: list[int]) -> Examples:
+    def choose(self, numbers: Sequence[int]) -> Examples:
         """The examples of the given numbers, in their order."""
-        targets = self.targets
-        return Examples(
-            tuple(self.texts[number] for number in numbers),
-            None if targets is None else tuple(targets[number] for number in numbers),  # type: ignore[arg-type]
-        )
+
+        def some(values: Any) -> Any:
+            return None if values is None else tuple(values[number] for number in numbers)
+
+        return Examples(some(self.texts), some(self.targets), some(self.references), some(self.alignments))
 
 
 class Corpus(Protocol):
@@ -60,7 +72,20 @@ class Corpus(Protocol):
         ...
 
 
+class PairCorpus(Corpus, Protocol):
+    """Describes texts and what becomes of each: targets are their words."""
+
+    def detokenize(self, words: Sequence[str]) -> str:
+        """The words of a target as they are written."""
+        ...
+
+
 def tokenize(text: str, lower: bool = True) -> Words:
     """Words, with the apostrophes and hyphens within them, and single signs; each letter and its accents are one."""
     text = unicodedata.normalize("NFC", text).replace("\u2019", "'")
     return tuple(_TOKEN.findall(text.lower() if lower else text))
+
+
+def detokenize(words: Sequence[str]) -> str:
+    """A sentence of words and signs, written as usual; between quotation marks spaces stay."""
+    return _AFTER.sub(r"\1", _BEFORE.sub(r"\1", " ".join(words)))

@@ -1,22 +1,26 @@
-"""Arithmetic in words: "one plus two times three equals seven", "seven is prime"."""
+"""Arithmetic in words: "one plus two times three equals seven", "seven is prime"; or "one plus two" -> "three"."""
 
 from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Literal, get_args
 
 from envs.errors import InputError
 from envs.images import Split, check_split
-from ram.corpora import Examples, Words, tokenize
+from ram.corpora import Examples, Words, detokenize, tokenize
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = (*_ONES.split(), "seventeen", "eighteen", "nineteen")
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _LARGEST = 99
 _HELD_OUT = {"validation": 10, "test": 10}  # percent of the expressions
+
+Ask = Literal["words", "result"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Source:
 
     Attributes:
         max_operands: in an expression, from two on; results above 99 are left out.
+        ask: "words" gives whole sentences; "result" gives expressions and asks for what they equal.
         size: of the training split, drawn with repetition; every expression held out stands once in its split.
         seed: of the order.
     """
@@ -35,10 +40,13 @@ class Source:
     max_operands: int = 3
     size: int = 20000
     seed: int = 0
+    ask: Ask = "words"
 
     def __post_init__(self) -> None:
         if not 2 <= self.max_operands <= 4:
             raise InputError(f"corpus.max_operands must be 2, 3 or 4, got {self.max_operands}.")
+        if self.ask not in get_args(Ask):
+            raise InputError(f"corpus.ask must be one of {', '.join(get_args(Ask))}, got {self.ask!r}.")
         if self.size < 1:
             raise InputError(f"corpus.size must be at least 1, got {self.size}.")
 
@@ -51,17 +59,28 @@ class Source:
         if split != "train":
             texts = [_equation(each) for kind in kinds for each in kind]
             chance.shuffle(texts)
-            return Examples(tuple(texts))
+            return self._examples(texts)
         facts = [fact for number in range(_LARGEST + 1) for fact in _facts(number)]
         texts = []
         for _ in range(self.size):  # one sentence in ten of numbers alone, and of expressions each length as often
-            texts.append(
-                chance.choice(facts) if chance.random() < 0.1 else _equation(chance.choice(chance.choice(kinds)))
-            )
-        return Examples(tuple(texts))
+            fact = self.ask == "words" and chance.random() < 0.1
+            texts.append(chance.choice(facts) if fact else _equation(chance.choice(chance.choice(kinds))))
+        return self._examples(texts)
 
     def tokenize(self, text: str) -> Words:
         return tokenize(text.replace("-", " "))
+
+    def detokenize(self, words: Sequence[str]) -> str:
+        return detokenize(words)
+
+    def _examples(self, texts: list[Words]) -> Examples:
+        if self.ask == "words":
+            return Examples(tuple(texts))
+        middle = [text.index("equals") for text in texts]
+        return Examples(
+            tuple(text[:end] for text, end in zip(texts, middle, strict=True)),
+            tuple(text[end + 1 :] for text, end in zip(texts, middle, strict=True)),
+        )
 
 
 def in_words(number: int) -> str:

@@ -10,7 +10,7 @@ from envs.images import Split, check_split
 from ram.corpora import Examples, Words, tokenize
 from ram.corpora.files import fetch, read_lines
 
-_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
+URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 _FILES = {
     "train": ("train.en.gz", "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
     "validation": ("val.en.gz", "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
@@ -42,7 +42,7 @@ class Source:
     def load(self, split: Split) -> Examples:
         check_split(split)
         name, sha256 = _FILES[split]
-        lines = read_lines(fetch(self.root, name, _URL + name, sha256))
+        lines = read_lines(fetch(self.root, name, URL + name, sha256))
         if self.ask == "words":
             return Examples(tuple(map(tokenize, lines)))
         texts, tags = zip(*(_tagged(tokenize(line, lower=False)) for line in lines), strict=True)

@@ -43,14 +43,33 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def encode(self, text: Iterable[str]) -> list[int]:
-        """The number of every word, 1 where it is unknown."""
-        return [self._number.get(word, UNKNOWN) for word in text]
+    def encode(self, text: Iterable[str], unknown: Sequence[str] = ()) -> list[int]:
+        """The number of every word; of words in ``unknown`` those that follow the last, and 1 of any other."""
+        more = {word: len(self) + place for place, word in enumerate(unknown)}
+        return [self._number.get(word, more.get(word, UNKNOWN)) for word in text]
+
+    def unknown(self, text: Iterable[str]) -> tuple[str, ...]:
+        """The words of a text that have no number, each once."""
+        return tuple(dict.fromkeys(word for word in text if word not in self._number))
 
     def numbers(self, texts: Sequence[Sequence[str]], device: torch.device) -> tuple[Tensor, Tensor]:
         """Those of B texts, (B, N) int64, filled up at the end, and their lengths (B,)."""
         return pad([self.encode(text) for text in texts], device)
 
-    def decode(self, numbers: Iterable[int]) -> list[str]:
-        """The word of every number."""
-        return [self.words[number] for number in numbers]
+    def decode(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
+        """The word of every number; the numbers that follow the last are those of ``unknown``."""
+        words = (*self.words, *unknown)
+        return [words[number] for number in numbers]
+
+    def names(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
+        """What every number stands for; here, as :meth:`decode`."""
+        return self.decode(numbers, unknown)
+
+    def state(self) -> list[str]:
+        """What :meth:`restore` needs."""
+        return list(self.known)
+
+    @classmethod
+    def restore(cls, state: list[str]) -> Vocabulary:
+        """The vocabulary whose state that was."""
+        return cls(state)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -178,3 +179,31 @@ def _write(
         va="center",
         bbox=box,
     )
+
+
+def accuracy_by_length(right: Mapping[str, Sequence[tuple[int, bool]]]) -> np.ndarray:
+    """Draws which share of texts is right, by their length.
+
+    Args:
+        right: by the name of a model, the length of each text and whether it was right.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.6, 3.6), dpi=110, facecolor="white", layout="constrained")
+    axes = figure.add_subplot()
+    for name, texts in right.items():
+        lengths = sorted({length for length, _ in texts})
+        shares = [100 * mean(hit for length, hit in texts if length == each) for each in lengths]
+        axes.plot(lengths, shares, marker="o", markersize=3, linewidth=1.4, label=_plain(name))
+    axes.set_xlabel("words of the source", fontsize=_POINTS, color=_INK)
+    axes.set_ylabel("right, in %", fontsize=_POINTS, color=_INK)
+    axes.set_ylim(-3, 103)
+    axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    if any(right):
+        axes.legend(fontsize=_POINTS - 1, frameon=False)
+    return figure_pixels(figure)

@@ -24,13 +24,13 @@ class Translator(nn.Module):
     """Says a target in the light of a source.
 
     Attributes:
-        words: the vectors of target words.
+        known_size: width of what is known before a choice.
         copies: whether it may say a word of the source that is not known.
         source_limit: how many words a source may have; None for any number.
         max_length: how many words it may be given to go on from; None for any number.
     """
 
-    words: WordVectors
+    known_size: int
     copies = False
     source_limit: int | None = None
     max_length: int | None = None
@@ -101,7 +101,7 @@ class EncoderDecoder(Translator):
         self.reader = reader(self.encoder.output_size, self.encoder.directions)
         width = self.words.size
         self.decoder = decoder(Widths(width, width, self.encoder.output_size, self.reader.output_size))
-        self.max_length = self.decoder.max_length
+        self.max_length, self.known_size = self.decoder.max_length, self.decoder.output_size
         self.dropout = nn.Dropout(dropout)
         self.target_size, self.copies = target_size, copy
         self.out = nn.Linear(self.decoder.output_size, target_size)
@@ -178,7 +178,7 @@ class Continuation(Translator):
                 "A language model that goes on from the source needs one vocabulary: set task.shared_vocabulary=true."
             )
         self.model = LanguageModel(target_size, words, encoder, dropout, tied)
-        self.words, self.max_length = self.model.words, self.model.max_length
+        self.known_size, self.max_length = self.model.words.size, self.model.max_length
         self.source_limit = None if self.max_length is None else self.max_length - 3  # two starts and a word
 
     def forward(

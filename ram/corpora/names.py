@@ -1,0 +1,69 @@
+"""Names never heard before, to be repeated: "my name is tamilo , i come from resa" -> "welcome tamilo of resa"."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envs.errors import InputError
+from envs.images import Split, check_split
+from ram.corpora import Examples, Words, detokenize, tokenize
+
+_HELD_OUT = {"validation": 500, "test": 1000}
+
+# {0}, {1} and {2} are names.
+_FORMS = (
+    ("my name is {0}", "hello {0}"),
+    ("i am {0} and this is {1}", "hello {0} and {1}"),
+    ("{0} , this is my friend {1}", "welcome {1} , friend of {0}"),
+    ("my name is {0} , i come from {1}", "welcome {0} of {1}"),
+    ("in {1} they call me {0}", "here we call you {0} of {1}"),
+    ("{0} sends greetings to {1} and {2}", "{1} and {2} , greetings from {0}"),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Sentences of six forms, with one to three names; no name of a split comes up in another.
+
+    Attributes:
+        size: of the training split; validation has 500 sentences, test 1,000.
+        seed: of all.
+    """
+
+    size: int = 5000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise InputError(f"corpus.size must be at least 1, got {self.size}.")
+
+    def load(self, split: Split) -> Examples:
+        check_split(split)
+        chance = random.Random(f"{self.seed} {split}")
+        texts, targets, alignments = [], [], []
+        for _ in range(_HELD_OUT.get(split, self.size)):
+            said, answer = (form.split() for form in chance.choice(_FORMS))
+            names = [invented_name(chance, split) for _ in range(3)]
+            texts.append(tuple(word.format(*names) for word in said))
+            targets.append(tuple(word.format(*names) for word in answer))
+            alignments.append(tuple(said.index(word) if "{" in word else -1 for word in answer))
+        return Examples(tuple(texts), tuple(targets), alignments=tuple(alignments))
+
+    def tokenize(self, text: str) -> Words:
+        return tokenize(text)
+
+    def detokenize(self, words: Sequence[str]) -> str:
+        return detokenize(words)
+
+
+def invented_name(chance: random.Random, split: Split) -> str:
+    """Two or three syllables; which split a name belongs to is a matter of its letters."""
+    while True:
+        syllables = (chance.choice("bdfghjklmnprstvz") + chance.choice("aeiou") for _ in range(chance.randint(2, 3)))
+        name = "".join(syllables) + chance.choice(["", "", "n", "s", "r"])
+        place = zlib.crc32(name.encode()) % 100
+        if split == ("validation" if place < 10 else "test" if place < 20 else "train"):
+            return name

@@ -1,0 +1,56 @@
+"""Letters to be said backwards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envs.errors import InputError
+from envs.images import Split, check_split
+from ram.corpora import Examples, Words
+
+_HELD_OUT = {"validation": 500, "test": 1000}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Random letters, every length as often; sequences of two splits are never the same but by rare chance.
+
+    Attributes:
+        max_length: of a sequence, at least 1.
+        test_max_length: of one of the test split, to see whether what was learnt holds beyond; None for ``max_length``.
+        size: of the training split; validation has 500 sequences, test 1,000.
+        seed: of all.
+    """
+
+    max_length: int = 10
+    test_max_length: int | None = None
+    size: int = 10000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_length", "test_max_length", "size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"corpus.{name} must be at least 1, got {value}.")
+
+    def load(self, split: Split) -> Examples:
+        check_split(split)
+        chance = random.Random(f"{self.seed} {split}")
+        longest = self.test_max_length if split == "test" and self.test_max_length else self.max_length
+        texts = [
+            tuple(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(chance.randint(1, longest)))
+            for _ in range(_HELD_OUT.get(split, self.size))
+        ]
+        return Examples(
+            tuple(texts),
+            tuple(text[::-1] for text in texts),
+            alignments=tuple(tuple(reversed(range(len(text)))) for text in texts),
+        )
+
+    def tokenize(self, text: str) -> Words:
+        return tuple(text.lower().replace(" ", ""))
+
+    def detokenize(self, words: Sequence[str]) -> str:
+        return "".join(words)

@@ -1,0 +1,420 @@
+"""Turn one sequence into another: translate, reverse, copy, calculate, spell, inflect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.images import Split
+from envs.inputs import check_share
+from envs.scene import UNASKED
+from ram.baselines import Baseline
+from ram.corpora import Examples, PairCorpus, Words
+from ram.corpora.batches import Batches, pad
+from ram.corpora.languages import Languages, Sources, targets_of
+from ram.corpora.pieces import Pieces
+from ram.corpora.vocabulary import END, PADDING, START
+from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
+from ram.sequence.models import Said
+from ram.sequence.pictures import accuracy_by_length, alignment
+from ram.sequence.search import Hypothesis, beam_search
+from ram.sequence.translation import Translator
+from ram.tasks import Picture, StepResult, Task
+
+Monitor = Literal["bleu", "exact", "perplexity"]
+
+_EVALUATION_BATCH = 256
+_WRITTEN, _DRAWN, _COUNTED = 24, 3, 2000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """B sources, and what is to be said.
+
+    Attributes:
+        sources: as numbers.
+        inputs: (B, T) int64, the start symbol and the target.
+        right: (B, T) int64, the target and the end symbol; -100 after it.
+    """
+
+    sources: Sources
+    inputs: Tensor
+    right: Tensor
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a model goes on by itself.
+
+    Attributes:
+        beam_size: hypotheses followed at once; 1 takes the likeliest word at every step.
+        length_penalty: 0 ranks hypotheses by log-probability, 1 by its mean over the words.
+        max_length: words said, at most; None for twice the source's and ten.
+    """
+
+    beam_size: int = 1
+    length_penalty: float = 1.0
+    max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise InputError(f"task.search.max_length must be at least 1, got {self.max_length}.")
+
+
+class TrainedTranslator:
+    """A trained network with its words; what :func:`ram.load` returns.
+
+    Args:
+        model: the network.
+        languages: the words it knows.
+        corpus: of the kind it was trained on, for its way to tell words and to write them.
+        search: how it goes on unless told otherwise.
+        device: where it computes.
+    """
+
+    def __init__(
+        self, model: Translator, languages: Languages, corpus: PairCorpus, search: Search, device: str
+    ) -> None:
+        self.model, self.languages, self.corpus, self.search = model.to(device).eval(), languages, corpus, search
+        self.device = torch.device(device)
+
+    def translate(self, texts: Sequence[str], beam_size: int | None = None) -> list[str]:
+        """The best that is found for each text.
+
+        Args:
+            texts: N of them; unknown words are one word, or are copied where the model can.
+            beam_size: hypotheses followed at once; None as in training.
+
+        Raises:
+            InputError: there are no texts, one has no words, or is longer than the model's positions.
+        """
+        return [best[0] for best in self.n_best(texts, 1, beam_size)]
+
+    def n_best(self, texts: Sequence[str], number: int, beam_size: int | None = None) -> list[list[str]]:
+        """The best ``number`` that are found for each text, the best first; as :meth:`translate`."""
+        if isinstance(texts, str) or not texts:
+            raise InputError("A model translates a list of at least one text.")
+        words = tuple(map(self.corpus.tokenize, texts))
+        for place, text in enumerate(words):
+            if not text:
+                raise InputError(f"Text {place} has no words: {texts[place]!r}.")
+        size = beam_size or max(number, self.search.beam_size)
+        found = speak(self.model, self.languages, words, self.search, self.device, size, number)
+        return [[self.corpus.detokenize(said) for said, _ in each] for each in found]
+
+
+class TranslateTask(Task):
+    """Trains a :class:`ram.sequence.translation.Translator` by cross-entropy, and its hard choices by REINFORCE.
+
+    Args:
+        corpus: where pairs come from.
+        model: builds the network; given ``source_size``, ``target_size`` and ``shared``.
+        baseline: builds what the reward of hard choices is compared with; the reward of a step is the log-probability
+            of its right word.
+        batch_size: pairs a step.
+        min_count: how often a word must come up in training to be known.
+        pieces: learn so many pieces of words by byte-pair encoding, in place of words; None for words.
+        shared_vocabulary: sources and targets are made of the same words or pieces.
+        label_smoothing: share of the answer that is spread over all words, in [0, 1) (Szegedy et al. 2016, section 7).
+        source_weight: of the loss of the source's words, where the model says them too.
+        sampled_inputs: share of the words a target goes on from that are what the model would say itself, at the end of
+            training, to which it rises evenly (Bengio et al. 2015; what it says is told from the right words, as in
+            Mihaylova and Martins 2019); in [0, 1].
+        policy_weight: of the hard choices' loss.
+        gamma: discount of the rewards of later steps, in [0, 1].
+        search: how the model goes on by itself where it is measured.
+        monitor: what chooses the best checkpoint: "bleu", "exact" or "perplexity".
+        bleu: measure BLEU and chrF, which need targets of several words.
+        seed: of weights, batches and noise.
+        device: where all is held.
+    """
+
+    unit = "texts"
+
+    def __init__(
+        self,
+        corpus: PairCorpus,
+        model: Callable[..., Translator],
+        baseline: Callable[..., Baseline],
+        batch_size: int = 64,
+        min_count: int = 1,
+        pieces: int | None = None,
+        shared_vocabulary: bool = False,
+        label_smoothing: float = 0.0,
+        source_weight: float = 0.0,
+        sampled_inputs: float = 0.0,
+        policy_weight: float = 1.0,
+        gamma: float = 1.0,
+        search: Search | None = None,
+        monitor: Monitor = "exact",
+        bleu: bool = True,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__()
+        for name, value in [("batch_size", batch_size), ("min_count", min_count)]:
+            if value < 1:
+                raise InputError(f"task.{name} must be at least 1, got {value}.")
+        check_share("task.label_smoothing", label_smoothing)
+        for name, share in [("sampled_inputs", sampled_inputs), ("gamma", gamma)]:
+            if not 0 <= share <= 1:
+                raise InputError(f"task.{name} must be in [0, 1], got {share}.")
+        if monitor not in get_args(Monitor) or (monitor == "bleu" and not bleu):
+            raise InputError(f"task.monitor must be exact, perplexity, or bleu with task.bleu=true; got {monitor!r}.")
+        self.corpus, self.seed, self.device = corpus, seed, torch.device(device)
+        self.label_smoothing, self.source_weight = label_smoothing, source_weight
+        self.sampled_inputs, self.policy_weight, self.gamma = sampled_inputs, policy_weight, gamma
+        self.search, self.bleu = search or Search(), bleu
+        self.monitor, self.maximize = monitor, monitor != "perplexity"
+        train = corpus.load("train")
+        self._splits: dict[Split, Examples] = {"train": train}
+        self.languages = Languages.of(train, min_count, pieces, shared_vocabulary)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = model(**self.languages.sizes())
+            self.baseline = baseline(feature_size=self.model.known_size, rollouts_per_image=1)
+        if self.model.copies and not self.languages.shared and isinstance(self.languages.target, Pieces):
+            raise InputError(
+                "task.model.copy=true of task.pieces needs both to be the same: set shared_vocabulary=true."
+            )
+        lengths = [len(text) + len(target) for text, target in zip(train.texts, targets_of(train), strict=True)]
+        self._batches = Batches(lengths, batch_size, seed)
+        self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
+        self.to(self.device)
+
+    def split(self, split: Split) -> Examples:
+        """The examples of a split, loaded once."""
+        if split not in self._splits:
+            self._splits[split] = self.corpus.load(split)
+        return self._splits[split]
+
+    def ask(self, examples: Examples) -> Asked:
+        """The numbers of some examples."""
+        sources = self.languages.read(examples.texts, self.device, self.model.copies)
+        said = [
+            self.languages.target.encode(target, more)
+            for target, more in zip(targets_of(examples), sources.unknown, strict=True)
+        ]
+        return Asked(
+            sources,
+            pad([[START, *target] for target in said], self.device)[0],
+            pad([[*target, END] for target in said], self.device, UNASKED)[0],
+        )
+
+    def forward(self, step: int) -> StepResult:
+        torch.manual_seed(((self.seed << 32) + step) % 2**63)  # dropout and choices are functions of (seed, step)
+        asked = self.ask(self.split("train").choose(self._batches(step)))
+        said = self._say(asked, self._inputs(asked))
+        losses, scored = _losses(said.logits, asked.right), asked.right != UNASKED
+        terms = {"loss/answer": losses.sum() / scored.sum()}
+        if self.label_smoothing:
+            spread = -said.logits[..., : len(self.languages.target)].log_softmax(-1).mean(-1)[scored].mean()
+            terms["loss/answer"] = terms["loss/answer"].lerp(spread, self.label_smoothing)
+        if self.source_weight and said.source_logits is not None:
+            numbers = asked.sources.numbers
+            numbers = numbers.masked_fill(numbers == PADDING, UNASKED)
+            source = _losses(said.source_logits, numbers).sum() / (numbers != UNASKED).sum()
+            terms["loss/source"] = self.source_weight * source
+        if said.log_prob is not None:
+            policy, terms["loss/baseline"] = self._choices(said, -losses, scored)
+            terms["loss/policy"] = self.policy_weight * policy
+
+        @torch.no_grad()
+        def metrics() -> dict[str, float]:
+            share = (said.logits.argmax(-1) == asked.right)[scored].float().mean()
+            return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(share)}
+
+        return StepResult(torch.stack(list(terms.values())).sum(), metrics)
+
+    def _say(self, asked: Asked, inputs: Tensor, need_weights: bool = False) -> Said:
+        sources = asked.sources
+        return self.model(sources.numbers, sources.lengths, inputs, sources.copies, need_weights)
+
+    def _inputs(self, asked: Asked) -> Tensor:
+        """The right words, some of them replaced by what the model would say in their place."""
+        share = self.sampled_inputs * self.progress
+        if not share:
+            return asked.inputs
+        with torch.no_grad():
+            own = self._say(asked, asked.inputs).logits[:, :-1].softmax(-1)
+            own = torch.multinomial(own.flatten(0, 1), 1).view_as(asked.inputs[:, 1:])
+        drawn = torch.rand(own.shape, device=own.device) < share
+        drawn &= asked.right[:, :-1] != UNASKED
+        return torch.cat([asked.inputs[:, :1], torch.where(drawn, own, asked.inputs[:, 1:])], dim=1)
+
+    def _choices(self, said: Said, reward: Tensor, scored: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses of hard choices and of their baseline; a choice is paid by its word and those after it."""
+        assert said.log_prob is not None
+        group = torch.arange(len(reward), device=reward.device)
+        paid = torch.where(scored, reward.detach(), 0).mT  # (T, B)
+        returns = discounted_returns(paid, self.gamma)
+        rollout = Rollout(said.known.transpose(0, 1), said.log_prob.mT, scored.mT, scored.mT, paid, group)
+        estimate = self.baseline(rollout, returns)
+        return policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask), estimate.loss
+
+    @torch.no_grad()
+    def evaluate(self, split: Split) -> dict[str, float]:
+        """Measures what the model says of the right words one by one, and what it says by itself.
+
+        Of the former perplexity, accuracy in percent and, where the corpus knows which words go together, the share of
+        words in percent whose largest weight lies elsewhere; of the latter exact matches in percent, BLEU and chrF.
+        """
+        examples = self.split(split)
+        losses, hits, misaligned = [], [], []
+        for some, asked in self._parts(examples):
+            said = self._say(asked, asked.inputs, need_weights=some.alignments is not None)
+            scored = asked.right != UNASKED
+            losses.append(_losses(said.logits, asked.right)[scored])
+            hits.append((said.logits.argmax(-1) == asked.right)[scored])
+            if some.alignments is not None and said.weights is not None:
+                true = pad([[*places, UNASKED] for places in some.alignments], self.device, UNASKED)[0]
+                misaligned.append((said.weights.argmax(-1) != true)[true >= 0])
+        measured = {
+            "perplexity": float(torch.cat(losses).double().mean().exp()),
+            "accuracy": 100 * float(torch.cat(hits).float().mean()),
+        }
+        if misaligned:
+            measured["alignment_error"] = 100 * float(torch.cat(misaligned).float().mean())
+        said_texts = [self.corpus.detokenize(best[0][0]) for best in self.speak(examples)]
+        references = self._references(examples)
+        exact = [said in right for said, right in zip(said_texts, references, strict=True)]
+        measured["exact"] = 100 * sum(exact) / len(exact)
+        if self.bleu:
+            measured |= bleu_and_chrf(said_texts, references)
+        return measured
+
+    def speak(self, examples: Examples, beam_size: int | None = None, n_best: int = 1) -> list[Spoken]:
+        """What the model says by itself of every example; see :func:`speak`."""
+        size = beam_size or self.search.beam_size
+        return speak(self.model, self.languages, examples.texts, self.search, self.device, size, n_best)
+
+    def _parts(self, examples: Examples) -> Iterator[tuple[Examples, Asked]]:
+        order = sorted(range(len(examples)), key=lambda number: len(examples.texts[number]))
+        for start in range(0, len(order), _EVALUATION_BATCH):
+            some = examples.choose(order[start : start + _EVALUATION_BATCH])
+            yield some, self.ask(some)
+
+    def _references(self, examples: Examples) -> tuple[tuple[str, ...], ...]:
+        if examples.references is None:
+            return tuple((self.corpus.detokenize(target),) for target in targets_of(examples))
+        return examples.references
+
+    @torch.no_grad()
+    def pictures(self, split: Split) -> dict[str, Picture]:
+        """Some texts with what the model makes of them, what it weighs then, and how many are right by length."""
+        examples = self.split(split)
+        some = examples.choose(range(min(_WRITTEN, len(examples))))
+        spoken = [best[0] for best in self.speak(some)]
+        asked = self.ask(Examples(some.texts, tuple(said or ("",) for said, _ in spoken)))
+        said = self._say(asked, asked.inputs, need_weights=True)
+        lines, references = [], self._references(some)
+        for row, (text, (words, _)) in enumerate(zip(some.texts, spoken, strict=True)):
+            told = list(words)
+            if said.copied is not None:
+                shares = said.copied[row].tolist()
+                told = [f"[{word}]" if share > 0.5 else word for word, share in zip(words, shares, strict=False)]
+            lines += [f"source  {' '.join(text)}", f"right   {references[row][0]}", f"said    {' '.join(told)}", ""]
+        drawn: dict[str, Picture] = {"translations.txt": "\n".join(lines)}
+        if said.weights is not None:
+            by_length = sorted(range(len(some)), key=lambda row: len(some.texts[row]))
+            for number in range(_DRAWN):
+                row = by_length[(2 * number + 1) * len(by_length) // (2 * _DRAWN)]
+                sources, length = asked.sources, int((asked.right[row] != UNASKED).sum())
+                keys = self.languages.source.names(sources.numbers[row, : sources.lengths[row]].tolist())
+                queries = self.languages.target.names(asked.right[row, :length].tolist(), sources.unknown[row])
+                drawn[f"alignment_{number + 1}.png"] = alignment(said.weights[row, :length, : len(keys)], queries, keys)
+        step = -(-len(examples) // _COUNTED)
+        some = examples.choose(range(0, len(examples), step))
+        exact = [
+            (len(text), self.corpus.detokenize(best[0][0]) in right)
+            for text, best, right in zip(some.texts, self.speak(some), self._references(some), strict=True)
+        ]
+        drawn["lengths.png"] = accuracy_by_length({"": exact})
+        return drawn
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a trained model must know that no tensor holds."""
+        return self.languages.state()
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Refuses the state of other words."""
+        if state != self.get_extra_state():
+            raise KeyError("the words of the corpus differ")
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedTranslator:
+        languages = Languages.restore(state["_extra_state"])
+        model = arguments["model"](**languages.sizes())
+        prefix = "model."
+        model.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        return TrainedTranslator(model, languages, arguments["corpus"], arguments["search"], arguments["device"])
+
+
+Spoken = list[tuple[Words, Hypothesis]]
+"""What a model says of one text, the best first: words, and how they were found."""
+
+
+@torch.no_grad()
+def speak(
+    model: Translator,
+    languages: Languages,
+    texts: Sequence[Words],
+    search: Search,
+    device: torch.device,
+    beam_size: int,
+    n_best: int = 1,
+) -> list[Spoken]:
+    """Goes on from every text by beam search, those of one length together, so that none is filled up.
+
+    Raises:
+        InputError: naming a text that is longer than the model's positions.
+    """
+    encoded = [languages.source.encode(text) for text in texts]
+    order = sorted(range(len(texts)), key=lambda number: len(encoded[number]))
+    found: list[Spoken] = [[] for _ in texts]
+    for length, same in groupby(order, key=lambda number: len(encoded[number])):
+        rows = list(same)
+        if model.source_limit is not None and length > model.source_limit:
+            raise InputError(
+                f"A text of {length} words or pieces is longer than the {model.source_limit} that the model has "
+                f"positions for: {' '.join(texts[rows[0]][:8])} ..."
+            )
+        for start in range(0, len(rows), _EVALUATION_BATCH):
+            some = rows[start : start + _EVALUATION_BATCH]
+            sources = languages.read([texts[row] for row in some], device, model.copies)
+            begun, memory = model.begin(sources.numbers, sources.lengths, sources.copies)
+            longest = search.max_length or 2 * length + 10
+            best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
+            for row, hypotheses, more in zip(some, best, sources.unknown, strict=True):
+                found[row] = [(tuple(languages.target.decode(each.words, more)), each) for each in hypotheses]
+    return found
+
+
+def bleu_and_chrf(said: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Of a whole corpus, without regard to capital letters, by sacrebleu (Post 2018).
+
+    Args:
+        said: N texts.
+        references: N times one or more right ones.
+    """
+    from sacrebleu import BLEU, CHRF
+
+    most = max(map(len, references))
+    streams: list[Any] = [[each[place] if place < len(each) else None for each in references] for place in range(most)]
+    return {
+        "bleu": BLEU(lowercase=True).corpus_score(said, streams).score,
+        "chrf": CHRF(lowercase=True).corpus_score(said, streams).score,
+    }
+
+
+def _losses(logits: Tensor, right: Tensor) -> Tensor:
+    """Cross-entropies in nats, shaped as ``right``; 0 where nothing is asked."""
+    flat = F.cross_entropy(logits.flatten(0, -2), right.flatten(), reduction="none", ignore_index=UNASKED)
+    return flat.view_as(right)
