@@ -212,10 +212,14 @@ class TranslateTask(Task):
         torch.manual_seed(((self.seed << 32) + step) % 2**63)  # dropout and choices are functions of (seed, step)
         asked = self.ask(self.split("train").choose(self._batches(step)))
         said = self._say(asked, self._inputs(asked))
-        losses, scored = _losses(said.logits, asked.right), asked.right != UNASKED
+        scored = asked.right != UNASKED
+        log_probs = said.logits.log_softmax(-1)
+        losses = F.nll_loss(log_probs.flatten(0, 1), asked.right.flatten(), reduction="none", ignore_index=UNASKED)
+        losses = losses.view_as(asked.right)
         terms = {"loss/answer": losses.sum() / scored.sum()}
         if self.label_smoothing:
-            spread = -said.logits[..., : len(self.languages.target)].log_softmax(-1).mean(-1)[scored].mean()
+            known = len(self.languages.target)
+            spread = -log_probs[..., :known].sum(-1)[scored].mean() / known
             terms["loss/answer"] = terms["loss/answer"].lerp(spread, self.label_smoothing)
         if self.source_weight and said.source_logits is not None:
             numbers = asked.sources.numbers
