@@ -16,13 +16,24 @@ FOLDER = config_folder()
 EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("experiment/*.yaml"))
 GLYPHS = ["num_train=48", "num_validation=12", "num_test=12"]
 DATA = Path(__file__).parents[3] / "shared" / "data"
-FOLDERS = {"multi30k": DATA / "multi30k", "tags": DATA / "multi30k", "sentiment": DATA / "sentiment"}
+FOLDERS = {
+    "multi30k": DATA / "multi30k",
+    "sentiment": DATA / "sentiment",
+    "tags": DATA / "multi30k",
+    "translation": DATA / "multi30k",
+}
 TEXTS = {
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
     "multi30k": ["encoder.size=16", "task.model.words.size=16"],
     "negation": ["corpus.size=64", "encoder.size=16"],
     "sentiment": ["encoder.size=16"],
     "tags": ["encoder.size=16"],
+    "translation": [
+        *(f"{part}.{option}" for part in ("encoder", "decoder") for option in ("size=16", "num_layers=1")),
+        "task.model.words.size=16",
+        "task.pieces=500",
+        "task.search.max_length=5",
+    ],
 }
 SMALL = ["task.batch_size=16", "core.size=16", "task.agent.glimpse.output_size=16"]
 
