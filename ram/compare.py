@@ -11,15 +11,16 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import numpy as np
-from omegaconf import OmegaConf
 
 from envs.errors import InputError
 from envs.rendering import figure_pixels, save_png
 from ram.config import words
-from ram.run_folder import told_in_a_sentence
+from ram.run_folder import RunFolder, told_in_a_sentence
 
 _REPEATED = ("seed", "corpus.fold")
 """Options by which runs repeat one another."""
+
+_MORE_IS_BETTER = ("accuracy", "bleu", "chrf", "exact", "f1", "return", "return_sampled")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
         metric: a name in ``metrics.json``; None for the test figure of what chose the checkpoint.
 
     Returns:
-        The metric and the rows, the best first where less is better.
+        The metric and the rows, the best first.
 
     Raises:
         InputError: there are no finished runs, or one has no such metric.
@@ -93,7 +94,8 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
         for key, group in runs.items()
     ]
     assert metric is not None
-    return metric, sorted(rows, key=lambda row: mean(row.values))
+    more_is_better = metric.rpartition("/")[2] in _MORE_IS_BETTER
+    return metric, sorted(rows, key=lambda row: mean(row.values), reverse=more_is_better)
 
 
 def table(metric: str, rows: Sequence[Row]) -> str:
@@ -142,10 +144,7 @@ def _shortest(names: Sequence[str]) -> list[str]:
 
 def _typed(run: Path) -> dict[str, str]:
     """The options that a run was started with."""
-    file = run / ".hydra" / "overrides.yaml"
-    if not file.is_file():
-        raise InputError(f"{run} is not the folder of a run: it has no .hydra/overrides.yaml.")
-    return words([str(word).lstrip("+~") for word in OmegaConf.load(file) if "=" in str(word)])
+    return words([word.lstrip("+~") for word in RunFolder(run).read_overrides() if "=" in word])
 
 
 def main() -> None:

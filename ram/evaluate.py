@@ -15,7 +15,14 @@ from ram.run_folder import RunFolder, table, told_in_a_sentence
 from ram.tasks import Task
 from ram.training import checkpoint
 
-_OVERRIDES = ("device", "num_threads", "images.root", "images.objects.root", "corpus.root", "corpus.path")
+_OVERRIDES = (
+    "device",
+    "num_threads",
+    "images.root",
+    "images.objects.root",
+    *(f"corpus.{name}" for name in ("root", "path", "validation_path", "test_path")),
+    *(f"corpus.{split}{side}" for split in ("", "validation_", "test_") for side in ("source", "target")),
+)
 
 
 def evaluate(task: Task, best_value: float) -> dict[str, float]:

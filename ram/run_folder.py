@@ -82,6 +82,13 @@ class RunFolder:
         OmegaConf.save(config, self._config)
         OmegaConf.save(OmegaConf.create(overrides), self._config.with_name("overrides.yaml"))
 
+    def read_overrides(self) -> list[str]:
+        """What the user typed to start it."""
+        file = self._config.with_name("overrides.yaml")
+        if not file.is_file():
+            raise InputError(f"{self.path} is not the folder of a run: it has no .hydra/overrides.yaml.")
+        return list(map(str, OmegaConf.load(file)))
+
     def write_resumption(self, config: DictConfig, names: list[str]) -> None:
         """Records the options that a run is resumed with, so that the next resumption knows them."""
         if names:

@@ -113,7 +113,7 @@ def repeat(folder: Path, options: dict[str, str]) -> None:
     override(config, options, _OVERRIDES, f"repeat={folder}")
     job = Job(config)
     new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
-    new.write_config(config, [f"repeat={old.path}", *(f"{name}={value}" for name, value in options.items())])
+    new.write_config(config, [*old.read_overrides(), *(f"{name}={value}" for name, value in options.items())])
     job.train(new)
 
 

@@ -21,6 +21,8 @@ class Score(nn.Module):
 
     same_size = False
     """Whether the formula needs queries and keys of one width."""
+    max_length: int | None = None
+    """The largest N there may be; None for any."""
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
@@ -44,7 +46,7 @@ class Score(nn.Module):
 
 
 class Dot(Score):
-    """q . k (Luong et al. 2015, equation 8)."""
+    """q . k (Luong et al. 2015, section 3.1)."""
 
     same_size = True
 
@@ -62,7 +64,7 @@ class ScaledDot(Score):
 
 
 class General(Score):
-    """q^T W k (Luong et al. 2015, equation 8)."""
+    """q^T W k (Luong et al. 2015, section 3.1)."""
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__(query_size, key_size)
@@ -125,7 +127,7 @@ class Content(Score):
 
 
 class Location(Score):
-    """W q, whatever the keys hold: a score of places (Luong et al. 2015, equation 9).
+    """W q, whatever the keys hold: a score of places (Luong et al. 2015, section 3.1).
 
     Args:
         query_size: width Dq of a query.
@@ -142,7 +144,7 @@ class Location(Score):
 
     def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
         number = prepared.shape[1]
-        if number > self.max_length:
+        if number > self.weight.out_features:
             raise InputError(
                 f"The score Location knows {self.max_length} places and was given {number} keys: raise its max_length."
             )

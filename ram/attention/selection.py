@@ -160,7 +160,7 @@ class Local(Select):
     Args:
         query_size: width Dq of a query.
         half_width: D.
-        gaussian: multiply the weights by a Gaussian of the distance from the centre, of deviation D / 2 (equation 10);
+        gaussian: multiply the weights by a Gaussian of the distance from the centre, of deviation D / 2 (section 3.2);
             their sum is below 1 then.
     """
 
@@ -214,7 +214,7 @@ class LocalMonotonic(Local):
 
 
 class LocalPredictive(Local):
-    """The centre is predicted: S sigmoid(v^T tanh(W q)), S keys being visible: local-p (equations 9 and 10).
+    """The centre is predicted: S sigmoid(v^T tanh(W q)), S keys being visible: local-p (section 3.2).
 
     Its gradient comes through the Gaussian.
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import regex
 
 from envs.errors import InputError
 from envs.images import Split
 
 Words = tuple[str, ...]
 
-_TOKEN = re.compile(r"[\w\u0300-\u036f]+(?:['-][\w\u0300-\u036f]+)*|[^\w\s]")  # with the accents that stand alone
-_BEFORE = re.compile(r" ([,.;:!?)\]}%…])")  # no space before these, nor after those
-_AFTER = re.compile(r"([(\[{]) ")
+_TOKEN = regex.compile(r"[\w\p{M}]+(?:['-][\w\p{M}]+)*|[^\w\s\x1c-\x1f]")  # \p{M}: accents and vowels
+_BEFORE = regex.compile(r" ([,.;:!?)\]}%…])")  # no space before these, nor after those
+_AFTER = regex.compile(r"([(\[{]) ")
 
 
 @dataclass(frozen=True)

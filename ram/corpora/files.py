@@ -53,6 +53,8 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}.") from error
+    if b"\r" in data and b"\n" not in data:
+        raise InputError(f"{path} ends its lines with a carriage return alone: save it with ordinary line ends.")
     lines = []
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
         try:

@@ -52,7 +52,7 @@ class Languages:
     def state(self) -> dict[str, Any]:
         """What :meth:`restore` needs."""
         source = None if self.shared else self.source.state()
-        return {"source": source, "target": self.target.state()}
+        return {"source words": source, "target words": self.target.state()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Languages:
@@ -61,8 +61,8 @@ class Languages:
         def read(known: Any) -> Vocabulary | Pieces:
             return Pieces.restore(known) if isinstance(known, bytes) else Vocabulary.restore(known)
 
-        target = read(state["target"])
-        return cls(target if state["source"] is None else read(state["source"]), target)
+        source, target = state["source words"], read(state["target words"])
+        return cls(target if source is None else read(source), target)
 
     @classmethod
     def of(cls, train: Examples, min_count: int = 1, pieces: int | None = None, shared: bool = False) -> Languages:

@@ -15,7 +15,7 @@ from ram.attention import Attention, MultiHead, Read, Score, Select, causal_mask
 from ram.attention.positions import Positions, Sinusoidal
 from ram.attention.scores import General, ScaledDot
 from ram.attention.selection import Soft
-from ram.sequence.encoders import Cell, Encoder, TransformerLayer, build_recurrent, rows_second
+from ram.sequence.encoders import Cell, Encoder, TransformerLayer, build_recurrent, rows_second, shortest
 from ram.sequence.readers import Last
 
 Handover = Literal["state", "network", "first", "every", "none"]
@@ -91,10 +91,12 @@ class Decoder(nn.Module):
     Attributes:
         output_size: width of what the next word is told from.
         max_length: how many words it may be given; None for any number.
+        source_limit: how many words the source may have; None for any number.
     """
 
     output_size: int
     max_length: int | None = None
+    source_limit: int | None = None
 
     def __init__(self, widths: Widths) -> None:
         super().__init__()
@@ -124,9 +126,11 @@ class Reading(nn.Module):
 
     Attributes:
         context_size: width of what is read.
+        source_limit: how many words the source may have; None for any number.
     """
 
     context_size: int
+    source_limit: int | None = None
 
     def __init__(self, query_size: int, widths: Widths) -> None:
         super().__init__()
@@ -179,6 +183,7 @@ class Attending(Reading):
         else:
             self.attention = MultiHead(query_size, key_size, num_heads=num_heads, score=score, select=select)
             self.context_size = query_size
+        self.source_limit = self.attention.score.max_length
 
     def prepare(self, memory: Memory) -> Any:
         keys = memory.states if self.over == "states" else memory.vectors
@@ -206,7 +211,7 @@ class Reencoding(Reading):
         super().__init__(query_size, widths)
         self.encoder = encoder(widths.vectors + query_size)
         self.last = Last(self.encoder.output_size, self.encoder.directions)
-        self.context_size = self.encoder.output_size
+        self.context_size, self.source_limit = self.encoder.output_size, self.encoder.max_length
 
     def forward(self, query: Tensor, memory: Memory, step: Tensor) -> Read:
         batch, queries, width = query.shape
@@ -263,6 +268,7 @@ class Recurrent(Decoder):
         check_share("decoder.dropout", dropout)
         self.handover, self.size, self.num_layers, self.output_size = handover, size, num_layers, size
         self.reading = None if reading is None else reading(size, widths)
+        self.source_limit = None if self.reading is None else self.reading.source_limit
         self.before, self.feed = read == "before", feed and read == "after"
         beside = widths.summary if handover == "every" else 0
         if self.reading is not None:
@@ -409,7 +415,6 @@ class Transformer(Decoder):
         self.output_size = size
         self.into: nn.Module = nn.Identity() if widths.inputs == size else nn.Linear(widths.inputs, size, bias=False)
         self.positions = positions(size)
-        self.max_length = self.positions.max_length
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             ReadingLayer(
@@ -420,6 +425,8 @@ class Transformer(Decoder):
             )
             for _ in range(num_layers)
         )
+        self.max_length = shortest(self.positions.max_length, self.layers[0].attention.score.max_length)
+        self.source_limit = self.layers[0].source.score.max_length
         self.norm = nn.LayerNorm(size)
 
     def prepare(self, memory: Memory) -> Memory:

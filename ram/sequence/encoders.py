@@ -147,6 +147,7 @@ class AttentiveRecurrent(Encoder):
         self.over, self.output_size, self.looks_back = over, size, looks_back or over == "past"
         self.memory_size = input_size if over == "below" else size
         self.attention = Attention(score(size, self.memory_size), select(size))
+        self.max_length = self.attention.score.max_length
         self.cell: nn.Module = cells[cell](input_size + self.memory_size, size)
         self._states = 2 if cell == "lstm" else 1
 
@@ -241,6 +242,8 @@ class Transformer(Encoder):
         select: builds what turns the scores into weights.
     """
 
+    layers: Any
+
     def __init__(
         self,
         input_size: int,
@@ -264,12 +267,12 @@ class Transformer(Encoder):
         self.output_size, self.looks_back = size, looks_back
         self.into: nn.Module = nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
         self.positions = positions(size)
-        self.max_length = self.positions.max_length
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             TransformerLayer(MultiHead(size, num_heads=num_heads, score=score, select=select), hidden_size, dropout)
             for _ in range(num_layers)
         )
+        self.max_length = shortest(self.positions.max_length, self.layers[0].attention.score.max_length)
         self.norm = nn.LayerNorm(size)
 
     def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
@@ -288,6 +291,11 @@ class Transformer(Encoder):
             if chosen is not None:
                 log_prob = chosen if log_prob is None else log_prob + chosen
         return Encoded(self.norm(hidden), states, log_prob)
+
+
+def shortest(*limits: int | None) -> int | None:
+    """The smallest of some limits, of which None is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def build_recurrent(

@@ -62,7 +62,7 @@ class WordVectors(nn.Module):
         self.size, self.word_dropout = size, word_dropout
         self.table = nn.Embedding(vocabulary_size, size, padding_idx=PADDING)
         nn.init.normal_(self.table.weight, std=1 / math.sqrt(size))
-        self.table.weight.data[PADDING] = 0
+        self.table.weight.data[[PADDING, UNKNOWN]] = 0  # without word dropout training may never see the unknown one
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, numbers: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Classifier(nn.Module):
         encoded = self.encoder(vectors, lengths)
         read = self.reader(encoded.output, lengths)
         log_probs = [] if read.log_prob is None else [read.log_prob.flatten(1).sum(1)]
-        log_probs += _chosen(encoded.log_prob, lengths)
+        log_probs += [] if encoded.log_prob is None else [_chosen(encoded.log_prob, lengths).sum(1)]
         return Said(
             logits=self.out(self.dropout(read.context)),
             known=mean(vectors, lengths),
@@ -154,11 +154,10 @@ class Tagger(nn.Module):
         """(B, N) int64 and (B,) int64 -> ``logits`` (B, N, K); anything after a row's end."""
         vectors = self.words(numbers)
         encoded = self.encoder(vectors, lengths, state)
-        chosen = _chosen(encoded.log_prob, lengths)
         return Said(
             logits=self.out(self.dropout(encoded.output)),
             known=mean(vectors, lengths),
-            log_prob=chosen[0] if chosen else None,
+            log_prob=None if encoded.log_prob is None else _chosen(encoded.log_prob, lengths),
             state=encoded.state,
         )
 
@@ -206,8 +205,6 @@ class LanguageModel(Tagger):
         return self.encoder.max_length
 
 
-def _chosen(log_prob: Tensor | None, lengths: Tensor) -> list[Tensor]:
-    """Of all choices (B, N) within each row, together: none or one (B,)."""
-    if log_prob is None:
-        return []
-    return [torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0).sum(1)]
+def _chosen(log_prob: Tensor, lengths: Tensor) -> Tensor:
+    """Of the choices (B, N) within each row, 0 after its end."""
+    return torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0)

@@ -18,6 +18,7 @@ _INK = "#1b1f27"
 _RIGHT, _WRONG = "#0b7a57", "#c8481a"  # bluish green against vermilion, apart in every common colour blindness
 _POINTS = 9
 _ACROSS = 110  # letters on a line
+_LONGEST, _HEADS = 40, 8  # words along a side of an alignment, and heads side by side: more cannot be read
 _LETTER = 0.078  # inches that a letter of so many points takes, at most
 
 
@@ -76,8 +77,11 @@ def weights_over_words(
 def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], title: str = "") -> np.ndarray:
     """Draws which keys each query read: a row a query, a column a key, dark where the weight is large.
 
+    Shares are blue. Weights of either sign or above 1 go from red to blue, up to the largest; of long texts the
+    beginning is drawn.
+
     Args:
-        weights: (Q, N), at least 0, or of heads side by side (H, Q, N).
+        weights: (Q, N), or of heads side by side (H, Q, N).
         queries: Q names.
         keys: N names.
         title: written above.
@@ -87,12 +91,15 @@ def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], titl
     """
     from matplotlib.figure import Figure
 
-    heads = weights.detach().cpu().reshape(-1, len(queries), len(keys))
+    heads = weights.detach().cpu().reshape(-1, len(queries), len(keys))[:_HEADS, :_LONGEST, :_LONGEST]
+    queries, keys = queries[:_LONGEST], keys[:_LONGEST]
+    shares = bool(((heads >= 0) & (heads <= 1)).all())
+    largest = 1.0 if shares else float(heads.abs().max())
     margin = 0.3 + max(map(len, queries)) * _LETTER, 0.5 + max(map(len, keys)) * _LETTER
     size = margin[0] + (0.27 * len(keys) + 0.25) * len(heads), margin[1] + 0.27 * len(queries) + 0.15
     figure = Figure(figsize=size, dpi=110, facecolor="white", layout="constrained")
     for number, (axes, head) in enumerate(zip(figure.subplots(1, len(heads), squeeze=False)[0], heads, strict=True)):
-        axes.imshow(head.numpy(), cmap="Blues", vmin=0, vmax=1)
+        axes.imshow(head.numpy(), cmap="Blues" if shares else "RdBu", vmin=0 if shares else -largest, vmax=largest)
         axes.set_xticks(range(len(keys)), map(_plain, keys), rotation=90, fontsize=_POINTS)
         axes.set_yticks(range(len(queries)), map(_plain, queries if number == 0 else [""] * len(queries)))
         axes.xaxis.tick_top()

@@ -13,7 +13,7 @@ from envs.errors import InputError
 from envs.inputs import check_share
 from ram.corpora.vocabulary import PADDING, START, UNKNOWN
 from ram.sequence.decoders import Decoder, Memory, Widths
-from ram.sequence.encoders import Encoded, Encoder
+from ram.sequence.encoders import Encoded, Encoder, shortest
 from ram.sequence.models import LanguageModel, Said, WordVectors
 from ram.sequence.readers import Last, Reader
 
@@ -97,10 +97,10 @@ class EncoderDecoder(Translator):
         self.source_words = words(source_size)
         self.words = self.source_words if shared else words(target_size)
         self.encoder = encoder(self.source_words.size)
-        self.source_limit = self.encoder.max_length
         self.reader = reader(self.encoder.output_size, self.encoder.directions)
         width = self.words.size
         self.decoder = decoder(Widths(width, width, self.encoder.output_size, self.reader.output_size))
+        self.source_limit = shortest(self.encoder.max_length, self.decoder.source_limit)
         self.max_length, self.known_size = self.decoder.max_length, self.decoder.output_size
         self.dropout = nn.Dropout(dropout)
         self.target_size, self.copies = target_size, copy

@@ -96,6 +96,10 @@ class LanguageModelTask(TextTask):
         return self.vocabulary.words
 
     @staticmethod
+    def asked_length(text: Words) -> int:
+        return len(text) + 1  # with the start symbol
+
+    @staticmethod
     def sizes(classes: Sequence[str]) -> dict[str, int]:
         return {}
 

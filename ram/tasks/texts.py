@@ -19,7 +19,7 @@ from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import Batches, pad
 from ram.corpora.vocabulary import Vocabulary
-from ram.reinforce import Rollout, policy_gradient_loss
+from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 from ram.sequence.models import Said
 from ram.sequence.pictures import alignment
 from ram.tasks import Picture, StepResult, Task
@@ -98,7 +98,9 @@ class TextTask(Task):
             if value < 1:
                 raise InputError(f"task.{name} must be at least 1, got {value}.")
         self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
-        self._splits: dict[Split, Examples] = {"train": corpus.load("train")}
+        # All are read at once, so that a mistake in the files ends the run before any training.
+        splits: list[Split] = ["train", "validation", "test"]
+        self._splits: dict[Split, Examples] = {split: corpus.load(split) for split in splits}
         self.vocabulary = Vocabulary.of(self._splits["train"].texts, min_count)
         if not self.vocabulary.known:
             raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
@@ -111,6 +113,10 @@ class TextTask(Task):
             self.model = model(vocabulary_size=len(self.vocabulary), **self.sizes(self.classes))
             self.baseline = baseline(feature_size=self.model.words.size, rollouts_per_image=1)
         self.to(self.device)
+        for split, examples in self._splits.items():
+            longest = max(examples.texts, key=len)
+            check_length(f"of the {split} split", longest, self.asked_length(longest), self.model.encoder.max_length)
+            self.ask(examples)
 
     @abstractmethod
     def name_classes(self, train: Examples) -> tuple[str, ...]:
@@ -121,14 +127,17 @@ class TextTask(Task):
         """Numbers (B, N), lengths (B,) and right classes, (B,) or (B, N) with -100 where none is asked for."""
 
     @staticmethod
+    def asked_length(text: Words) -> int:
+        """How many words of a text the network is given."""
+        return len(text)
+
+    @staticmethod
     def sizes(classes: Sequence[str]) -> dict[str, int]:
         """What a network must know beside the size of the vocabulary."""
         return {"num_classes": len(classes)}
 
     def split(self, split: Split) -> Examples:
-        """The examples of a split, loaded once."""
-        if split not in self._splits:
-            self._splits[split] = self.corpus.load(split)
+        """The examples of a split."""
         return self._splits[split]
 
     def forward(self, step: int) -> StepResult:
@@ -138,7 +147,8 @@ class TextTask(Task):
         losses, asked = _cross_entropy(said, right), right != UNASKED
         terms = {"loss/answer": losses.sum() / asked.sum()}
         if said.log_prob is not None:
-            policy, terms["loss/baseline"] = _choices_loss(said, -losses.view(len(right), -1).sum(1), self.baseline)
+            looks_back = self.model.encoder.looks_back
+            policy, terms["loss/baseline"] = choices_loss(said, -losses, asked, self.baseline, looks_back=looks_back)
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
@@ -189,8 +199,7 @@ class TextTask(Task):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Refuses the state of other words or classes."""
-        if state != self.get_extra_state():
-            raise KeyError("the words or the classes of the corpus differ")
+        check_same(state, self.get_extra_state())
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedOnTexts:
@@ -200,6 +209,27 @@ class TextTask(Task):
         prefix = "model."
         model.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
         return cls.trained(model, vocabulary, known["classes"], arguments["corpus"], arguments["device"])
+
+
+def check_length(where: str, text: Words, length: int, most: int | None) -> None:
+    """Refuses a text that is longer than a model has positions for."""
+    if most is not None and length > most:
+        raise InputError(
+            f"A text {where} has {length} words or pieces, and the model positions for {most}: raise their max_length, "
+            f"or leave it out ({' '.join(text[:8])} ...)."
+        )
+
+
+def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    """Refuses words or classes that are not those a checkpoint was written with; names one that differs."""
+    for kind, known in present.items():
+        if saved.get(kind) != known:
+            old, new = (each if isinstance(each, list) else [] for each in (saved.get(kind), known))
+            differing = sorted(set(old) ^ set(new))
+            told = f", {differing[0]!r} for one" if differing else ""
+            raise InputError(
+                f"the {kind} of the corpus are not those it was trained on{told}: restore its files."
+            )
 
 
 def _cross_entropy(said: Said, right: Tensor) -> Tensor:
@@ -216,21 +246,34 @@ def _alignment(calls: Sequence[Tensor], words: Sequence[str], title: str) -> np.
     return alignment(weights, queries, words, title)
 
 
-def _choices_loss(said: Said, reward: Tensor, baseline: Baseline) -> tuple[Tensor, Tensor]:
-    """What trains the hard choices on the way to the answers of a text, all of them paid alike.
+def choices_loss(
+    said: Said, reward: Tensor, scored: Tensor, baseline: Baseline, gamma: float = 1.0, looks_back: bool = True
+) -> tuple[Tensor, Tensor]:
+    """What trains the hard choices on the way to some answers.
+
+    A choice is paid for the answers it may have changed: that of its own place and those after it, or all of the text's
+    where what is chosen at one place is seen at every other.
 
     Args:
-        said: with the choices' log-probability.
-        reward: (B,), the log-probability of the right answers; its gradient is not used.
-        baseline: what it is compared with.
+        said: with the choices' log-probability, (B,) or (B, T).
+        reward: (B,) or (B, T), the log-probability of the right answers; its gradient is not used.
+        scored: shaped as ``reward``, whether an answer is due.
+        baseline: what the return is compared with.
+        gamma: discount of the rewards of later places.
+        looks_back: whether a choice changes no answer before it.
 
     Returns:
-        The policy's loss and the baseline's, scalars.
+        The policy's loss for each answer due, as the cross-entropy is told, and the baseline's; scalars.
     """
     assert said.log_prob is not None
-    everywhere = torch.ones(1, len(reward), dtype=torch.bool, device=reward.device)
-    returns = reward.detach()[None]
-    group = torch.arange(len(reward), device=reward.device)
-    rollout = Rollout(said.known[None], said.log_prob[None], everywhere, everywhere, returns, group)
+    paid = torch.where(scored, reward.detach(), 0).view(len(reward), -1).mT  # (T, B)
+    if said.log_prob.ndim == 1:
+        paid = paid.sum(0, keepdim=True)
+    log_prob = said.log_prob.view(len(reward), -1).mT
+    returns = discounted_returns(paid, gamma) if looks_back else paid.sum(0, keepdim=True).expand_as(paid)
+    known = said.known.transpose(0, 1) if said.known.ndim == 3 else said.known.expand(len(paid), -1, -1)
+    due = torch.ones_like(paid, dtype=torch.bool) if said.log_prob.ndim == 1 else scored.mT
+    rollout = Rollout(known, log_prob, due, due, paid, torch.arange(len(reward), device=reward.device))
     estimate = baseline(rollout, returns)
-    return policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask), estimate.loss
+    policy = policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask)
+    return policy * len(reward) / scored.sum(), estimate.loss

@@ -21,12 +21,12 @@ from ram.corpora.batches import Batches, pad
 from ram.corpora.languages import Languages, Sources, targets_of
 from ram.corpora.pieces import Pieces
 from ram.corpora.vocabulary import END, PADDING, START
-from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 from ram.sequence.models import Said
 from ram.sequence.pictures import accuracy_by_length, alignment
 from ram.sequence.search import Hypothesis, beam_search
 from ram.sequence.translation import Translator
 from ram.tasks import Picture, StepResult, Task
+from ram.tasks.texts import check_length, check_same, choices_loss
 
 Monitor = Literal["bleu", "exact", "perplexity"]
 
@@ -173,8 +173,9 @@ class TranslateTask(Task):
         self.sampled_inputs, self.policy_weight, self.gamma = sampled_inputs, policy_weight, gamma
         self.search, self.bleu = search or Search(), bleu
         self.monitor, self.maximize = monitor, monitor != "perplexity"
-        train = corpus.load("train")
-        self._splits: dict[Split, Examples] = {"train": train}
+        splits: list[Split] = ["train", "validation", "test"]
+        self._splits: dict[Split, Examples] = {split: corpus.load(split) for split in splits}
+        train = self._splits["train"]
         self.languages = Languages.of(train, min_count, pieces, shared_vocabulary)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -188,11 +189,16 @@ class TranslateTask(Task):
         self._batches = Batches(lengths, batch_size, seed)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
         self.to(self.device)
+        for split, examples in self._splits.items():
+            longest = max(examples.texts, key=len)
+            length = len(self.languages.source.encode(longest))
+            check_length(f"of the {split} split", longest, length, self.model.source_limit)
+        longest = max(targets_of(train), key=len)
+        length = 1 + len(self.languages.target.encode(longest))
+        check_length("to be said in the train split", longest, length, self.model.max_length)
 
     def split(self, split: Split) -> Examples:
-        """The examples of a split, loaded once."""
-        if split not in self._splits:
-            self._splits[split] = self.corpus.load(split)
+        """The examples of a split."""
         return self._splits[split]
 
     def ask(self, examples: Examples) -> Asked:
@@ -227,7 +233,7 @@ class TranslateTask(Task):
             source = _losses(said.source_logits, numbers).sum() / (numbers != UNASKED).sum()
             terms["loss/source"] = self.source_weight * source
         if said.log_prob is not None:
-            policy, terms["loss/baseline"] = self._choices(said, -losses, scored)
+            policy, terms["loss/baseline"] = choices_loss(said, -losses, scored, self.baseline, self.gamma)
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
@@ -252,16 +258,6 @@ class TranslateTask(Task):
         drawn = torch.rand(own.shape, device=own.device) < share
         drawn &= asked.right[:, :-1] != UNASKED
         return torch.cat([asked.inputs[:, :1], torch.where(drawn, own, asked.inputs[:, 1:])], dim=1)
-
-    def _choices(self, said: Said, reward: Tensor, scored: Tensor) -> tuple[Tensor, Tensor]:
-        """The losses of hard choices and of their baseline; a choice is paid by its word and those after it."""
-        assert said.log_prob is not None
-        group = torch.arange(len(reward), device=reward.device)
-        paid = torch.where(scored, reward.detach(), 0).mT  # (T, B)
-        returns = discounted_returns(paid, self.gamma)
-        rollout = Rollout(said.known.transpose(0, 1), said.log_prob.mT, scored.mT, scored.mT, paid, group)
-        estimate = self.baseline(rollout, returns)
-        return policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask), estimate.loss
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> dict[str, float]:
@@ -349,8 +345,7 @@ class TranslateTask(Task):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Refuses the state of other words."""
-        if state != self.get_extra_state():
-            raise KeyError("the words of the corpus differ")
+        check_same(state, self.get_extra_state())
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedTranslator:
@@ -385,11 +380,7 @@ def speak(
     found: list[Spoken] = [[] for _ in texts]
     for length, same in groupby(order, key=lambda number: len(encoded[number])):
         rows = list(same)
-        if model.source_limit is not None and length > model.source_limit:
-            raise InputError(
-                f"A text of {length} words or pieces is longer than the {model.source_limit} that the model has "
-                f"positions for: {' '.join(texts[rows[0]][:8])} ..."
-            )
+        check_length("to be read", texts[rows[0]], length, model.source_limit)
         for start in range(0, len(rows), _EVALUATION_BATCH):
             some = rows[start : start + _EVALUATION_BATCH]
             sources = languages.read([texts[row] for row in some], device, model.copies)

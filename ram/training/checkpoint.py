@@ -68,8 +68,10 @@ def load_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
 
 
 def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """``module.load_state_dict`` with a refusal in one sentence."""
+    """``module.load_state_dict`` with a refusal in one sentence; what the module itself refuses is told as it says."""
     try:
         module.load_state_dict(state)
+    except InputError as error:
+        raise InputError(f"{path} does not fit: {error}") from error
     except (RuntimeError, KeyError) as error:
         raise InputError(f"{path} does not fit this model: a run of another configuration wrote it.") from error

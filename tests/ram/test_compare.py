@@ -118,7 +118,7 @@ def test_any_metric_may_be_asked_for() -> None:
     run("1", ["reader=last"], 40, **{"test/f1": 30.0})
     _, rows = compare.compare([Path("runs")], "test/f1")
     assert named(rows) == {"reader=sum": (20,), "reader=last": (30,)}
-    assert [row.name for row in rows] == ["reader=sum", "reader=last"]  # the least first
+    assert [row.name for row in rows] == ["reader=last", "reader=sum"]  # the most first, where more is better
 
 
 def test_folders_of_runs_and_runs_may_be_mixed_and_unfinished_ones_do_not_count() -> None:

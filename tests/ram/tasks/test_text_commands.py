@@ -154,9 +154,9 @@ def test_a_vocabulary_that_does_not_fit_the_checkpoint_is_refused(monkeypatch: p
     run = _train(monkeypatch, *FILE, "trainer.max_epochs=1")
     for changed in (LINES.replace("fine", "nice"), LINES + "praise\tan unheard of word\n" * 9):
         Path("texts.tsv").write_text(changed)
-        assert "best.pt does not fit this model" in _refusal(monkeypatch, evaluate, f"run={run}")
-        told = _refusal(monkeypatch, train, f"resume={run}", "trainer.max_epochs=2")
-        assert "last.pt does not fit this model" in told
+        differs = "does not fit: the words of the corpus are not those it was trained on"
+        assert f"best.pt {differs}" in _refusal(monkeypatch, evaluate, f"run={run}")
+        assert f"last.pt {differs}" in _refusal(monkeypatch, train, f"resume={run}", "trainer.max_epochs=2")
     Path("texts.tsv").write_text(LINES)
     _command(monkeypatch, train, f"resume={run}", "trainer.max_epochs=2")
 

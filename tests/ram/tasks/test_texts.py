@@ -163,15 +163,19 @@ def test_choices_are_paid_with_the_log_probability_of_the_right_answer(policy_we
     numbers, lengths, right = task.ask(tags.choose(task._batches(1)))
     said = task.model(numbers, lengths)
     assert said.log_prob is not None
-    rewards = []
+    assert task.model.encoder.looks_back
+    rewards, returns, scored = [], [], []
     for row, length in enumerate(lengths.tolist()):
         shares = said.logits[row, :length].softmax(-1).gather(1, right[row, :length, None])
-        rewards.append(sum(math.log(share) for share in shares.flatten().tolist()))
-    scored = [log_prob * (reward + 2) for log_prob, reward in zip(said.log_prob.tolist(), rewards, strict=True)]
-    assert metrics["loss/policy"] == pytest.approx(-policy_weight * sum(scored) / 4, rel=1e-5)
-    assert metrics["loss/answer"] == pytest.approx(-sum(rewards) / 8, rel=1e-5)  # 8 words
+        logs = [math.log(share) for share in shares.flatten().tolist()]
+        after = [sum(logs[place:]) for place in range(length)]  # of its own word and those that follow
+        scored += [chosen * (each + 2) for chosen, each in zip(said.log_prob[row].tolist(), after, strict=False)]
+        rewards += logs
+        returns += after
+    assert metrics["loss/policy"] == pytest.approx(-policy_weight * sum(scored) / 8, rel=1e-5)  # 8 words
+    assert metrics["loss/answer"] == pytest.approx(-sum(rewards) / 8, rel=1e-5)
     assert metrics["loss/baseline"] == 0
-    assert mean == pytest.approx(0.95 * -0.5 + 0.05 * sum(rewards) / 4, rel=1e-5)
+    assert mean == pytest.approx(0.95 * -0.5 + 0.05 * sum(returns) / 8, rel=1e-5)
 
 
 @pytest.mark.parametrize("baseline", [NoBaseline, MovingAverage, Learned])
@@ -280,7 +284,7 @@ def test_resuming_equals_going_on(baseline: Any) -> None:
 def test_the_state_of_other_words_or_labels_is_refused(other: Examples) -> None:
     state = classify(SIGNS).state_dict()
     assert classify(SIGNS).load_state_dict(state).missing_keys == []
-    with pytest.raises(InputError, match=r"here\.pt does not fit this model: a run of another configuration wrote it"):
+    with pytest.raises(InputError, match=r"here\.pt does not fit: the (words|classes) of the corpus are not those"):
         checkpoint.load_state(classify(other), state, Path("here.pt"))
 
 
@@ -339,15 +343,10 @@ def test_a_model_that_would_know_no_word_is_refused() -> None:
 def test_labels_that_are_not_in_training_are_refused(split: str) -> None:
     strange = labelled("plus: one", "times: two")
     with pytest.raises(InputError, match="The label 'times' of validation or test is not in training"):
-        classify(Given(SIGNS, **{split: strange})).eval().evaluate(split)
-    tags = tagged("one/a two/b")
-    task = TagTask(
-        Given(tags, **{split: tagged("one/a two/c")}),
-        partial(Tagger, words=vectors, encoder=encoders.Words),
-        NoBaseline,
-    )
+        classify(Given(SIGNS, **{split: strange}))
+    corpus = Given(tagged("one/a two/b"), **{split: tagged("one/a two/c")})
     with pytest.raises(InputError, match="The label 'c' of validation or test is not in training"):
-        task.eval().evaluate(split)
+        TagTask(corpus, partial(Tagger, words=vectors, encoder=encoders.Words), NoBaseline)
 
 
 def test_what_a_corpus_does_not_ask_for_is_refused() -> None:
@@ -364,9 +363,8 @@ def test_what_a_corpus_does_not_ask_for_is_refused() -> None:
     uneven = Examples((("one", "two"), ("one", "two", "two")), (("a", "b"), ("a", "b")))
     with pytest.raises(InputError, match="A text of 3 words has 2 labels: one two two"):
         TagTask(Given(uneven), tagger, NoBaseline)
-    task = TagTask(Given(tags, validation=uneven), tagger, NoBaseline).eval()
     with pytest.raises(InputError, match="A text of 3 words has 2 labels: one two two"):
-        task.evaluate("validation")
+        TagTask(Given(tags, validation=uneven), tagger, NoBaseline)
 
 
 @pytest.mark.parametrize("option", ["batch_size", "min_count"])
@@ -377,9 +375,9 @@ def test_wrong_options_are_refused_by_name(option: str) -> None:
 
 def test_a_text_longer_than_the_positions_is_refused() -> None:
     encoder = partial(Transformer, size=6, num_heads=2, positions=partial(LearnedPositions, max_length=4))
-    task = classify(model={"encoder": encoder}, batch_size=5)
-    with pytest.raises(InputError, match="A sequence of 5 is longer than the 4 positions learned: raise their max_l"):
-        task(0)
+    told = r"A text of the train split has 5 words or pieces, and the model positions for 4: raise their max_length"
+    with pytest.raises(InputError, match=told):
+        classify(model={"encoder": encoder}, batch_size=5)
 
 
 # What is restored.
