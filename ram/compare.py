@@ -16,6 +16,7 @@ from envs.errors import InputError
 from envs.rendering import figure_pixels, save_png
 from ram.config import words
 from ram.run_folder import RunFolder, told_in_a_sentence
+from ram.sequence.pictures import accuracy_by_length
 
 _REPEATED = ("seed", "corpus.fold")
 """Options by which runs repeat one another."""
@@ -32,12 +33,14 @@ class Row:
         values: of the metric, one a run.
         parameters: how many were trained.
         seconds: of training, the mean.
+        lengths: how many texts of each length were right, and of how many, where the runs tell it.
     """
 
     options: dict[str, str]
     values: tuple[float, ...]
     parameters: int
     seconds: float
+    lengths: dict[int, tuple[int, int]]
 
     @property
     def name(self) -> str:
@@ -71,6 +74,7 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
     differing = [name for name in names if len({options.get(name) for options in typed}) > 1]
     shown = _shortest(differing)
     runs = defaultdict(list)
+    lengths: dict[tuple[str, ...], dict[int, tuple[int, int]]] = defaultdict(dict)
     for file, options in zip(records, typed, strict=True):
         try:
             measured = json.loads(file.read_text())
@@ -83,13 +87,18 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
             raise InputError(
                 f"{file} has no {metric if metric not in measured else 'seconds'}; it has {', '.join(measured)}."
             )
-        runs[tuple(options.get(name, "") for name in differing)].append(measured)
+        key = tuple(options.get(name, "") for name in differing)
+        runs[key].append(measured)
+        for length, right, texts in _lengths(file.parent):
+            hits, total = lengths[key].get(length, (0, 0))
+            lengths[key][length] = hits + right, total + texts
     rows = [
         Row(
             options={name: value for name, value in zip(shown, key, strict=True) if value},
             values=tuple(float(each[metric]) for each in group),
             parameters=int(group[0].get("parameters", 0)),
             seconds=mean(float(each["seconds"]) for each in group),
+            lengths=dict(sorted(lengths[key].items())),
         )
         for key, group in runs.items()
     ]
@@ -131,6 +140,17 @@ def picture(metric: str, rows: Sequence[Row]) -> np.ndarray:
     return figure_pixels(figure)
 
 
+def _lengths(run: Path) -> list[list[int]]:
+    """Of a run on sequences: length, how many of that were right, how many there were."""
+    file = run / "lengths.csv"
+    if not file.is_file():
+        return []
+    try:
+        return [list(map(int, line.split(","))) for line in file.read_text().splitlines()[1:]]
+    except ValueError as error:
+        raise InputError(f"{file} is damaged: repeat the run, or leave it out.") from error
+
+
 def _shortest(names: Sequence[str]) -> list[str]:
     """The ends of dotted names, as long as they must be to tell one from another."""
     ends = []
@@ -161,11 +181,16 @@ def main() -> None:
         metric, rows = compare(folders, options.get("metric"))
         print(table(metric, rows))
         file = Path(options.get("picture", "compare.png"))
-        try:
-            save_png(file, picture(metric, rows))
-        except OSError as error:
-            raise InputError(f"picture={file} cannot be written: {error.strerror or error}.") from error
-        print(f"  {file}")
+        pictures = {file: picture(metric, rows)}
+        curves = {row.name: row.lengths for row in rows if row.lengths}
+        if curves:
+            pictures[file.with_stem(f"{file.stem}_lengths")] = accuracy_by_length(curves)
+        for path, drawn in pictures.items():
+            try:
+                save_png(path, drawn)
+            except OSError as error:
+                raise InputError(f"picture={file} cannot be written: {error.strerror or error}.") from error
+            print(f"  {path}")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class RunFolder:
     def keep_records(self, step: int) -> None:
         """Renames the final records of a run that is about to go on, so that none is lost."""
         for path in self.path.iterdir():
-            if path.suffix in (".json", ".png", ".gif", ".txt") and ".step" not in path.name:
+            if path.suffix in (".csv", ".json", ".png", ".gif", ".txt") and ".step" not in path.name:
                 path.rename(path.with_name(f"{path.stem}.step{step}{path.suffix}"))
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -188,29 +187,31 @@ def _write(
     )
 
 
-def accuracy_by_length(right: Mapping[str, Sequence[tuple[int, bool]]]) -> np.ndarray:
+def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> np.ndarray:
     """Draws which share of texts is right, by their length.
 
     Args:
-        right: by the name of a model, the length of each text and whether it was right.
+        counts: by the name of a model and the length of texts, how many were right, and of how many.
 
     Returns:
         (H, W, 3) uint8.
     """
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.6, 3.6), dpi=110, facecolor="white", layout="constrained")
+    figure = Figure(figsize=(7.6 if len(counts) > 1 else 6, 3.8), dpi=110, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
-    for name, texts in right.items():
-        lengths = sorted({length for length, _ in texts})
-        shares = [100 * mean(hit for length, hit in texts if length == each) for each in lengths]
-        axes.plot(lengths, shares, marker="o", markersize=3, linewidth=1.4, label=_plain(name))
+    for number, (name, lengths) in enumerate(counts.items()):
+        shares = [100 * right / total for right, total in lengths.values()]
+        colour = colormaps["tab10"](number % 10)
+        dashes = ("-", "--", ":")[number // 10 % 3]
+        axes.plot(list(lengths), shares, dashes, color=colour, marker="o", markersize=3, label=_plain(name))
     axes.set_xlabel("words of the source", fontsize=_POINTS, color=_INK)
     axes.set_ylabel("right, in %", fontsize=_POINTS, color=_INK)
     axes.set_ylim(-3, 103)
     axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    if any(right):
-        axes.legend(fontsize=_POINTS - 1, frameon=False)
+    if any(counts):
+        axes.legend(fontsize=_POINTS - 2, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure_pixels(figure)

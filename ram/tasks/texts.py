@@ -227,9 +227,7 @@ def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
             old, new = (each if isinstance(each, list) else [] for each in (saved.get(kind), known))
             differing = sorted(set(old) ^ set(new))
             told = f", {differing[0]!r} for one" if differing else ""
-            raise InputError(
-                f"the {kind} of the corpus are not those it was trained on{told}: restore its files."
-            )
+            raise InputError(f"the {kind} of the corpus are not those it was trained on{told}: restore its files.")
 
 
 def _cross_entropy(said: Said, right: Tensor) -> Tensor:

@@ -332,11 +332,13 @@ class TranslateTask(Task):
                 drawn[f"alignment_{number + 1}.png"] = alignment(said.weights[row, :length, : len(keys)], queries, keys)
         step = -(-len(examples) // _COUNTED)
         some = examples.choose(range(0, len(examples), step))
-        exact = [
-            (len(text), self.corpus.detokenize(best[0][0]) in right)
-            for text, best, right in zip(some.texts, self.speak(some), self._references(some), strict=True)
-        ]
-        drawn["lengths.png"] = accuracy_by_length({"": exact})
+        counts: dict[int, tuple[int, int]] = dict.fromkeys(sorted(map(len, some.texts)), (0, 0))
+        for text, best, right in zip(some.texts, self.speak(some), self._references(some), strict=True):
+            hits, total = counts[len(text)]
+            counts[len(text)] = hits + (self.corpus.detokenize(best[0][0]) in right), total + 1
+        drawn["lengths.png"] = accuracy_by_length({"": counts})
+        rows = [f"{length},{hits},{total}" for length, (hits, total) in counts.items()]
+        drawn["lengths.csv"] = "\n".join(["length,right,texts", *rows]) + "\n"
         return drawn
 
     def get_extra_state(self) -> dict[str, Any]:
