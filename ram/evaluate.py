@@ -1,18 +1,30 @@
-"""Evaluate: ``python -m ram.evaluate run=DIR`` measures a run's best checkpoint on the test split again."""
+"""Evaluate: ``python -m ram.evaluate run=DIR`` measures a run's best checkpoint on the test split again.
+
+With ``source=FILE`` it translates that file line by line; with ``beam_sizes=1,2,5`` it shows what wider beams gain on
+the validation split, and what they cost.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import OmegaConf
+from tqdm import tqdm
 
 from envs.errors import InputError
+from envs.rendering import save_png
 from ram.config import build, check, override, words
+from ram.corpora.files import read_lines
 from ram.run_folder import RunFolder, table, told_in_a_sentence
+from ram.sequence.pictures import beam_curve
 from ram.tasks import Task
+from ram.tasks.translate import TrainedTranslator, TranslateTask
 from ram.training import checkpoint
 
 _OVERRIDES = (
@@ -51,6 +63,45 @@ def load_model(path: Path, device: str = "cpu") -> Any:
         raise InputError(f"{run.best} does not fit {run.path}/.hydra/config.yaml: restore either.") from error
 
 
+def translate(run: RunFolder, source: Path, beam_size: int | None, device: str) -> Iterator[str]:
+    """What the model of a run makes of every line of a file; of an empty line, an empty one.
+
+    Raises:
+        InputError: the run has trained no translator, or the file cannot be read.
+    """
+    translator = load_model(run.path, device)
+    if not isinstance(translator, TrainedTranslator):
+        raise InputError(
+            f"source={source} is to be translated, which {run.path} has not learnt: take a run of another."
+        )
+    lines = read_lines(source)
+    if not any(map(translator.corpus.tokenize, lines)):
+        raise InputError(f"{source} has no line with a word.")
+    said = iter(translator.translate([line for line in lines if translator.corpus.tokenize(line)], beam_size))
+    for line in lines:
+        yield next(said) if translator.corpus.tokenize(line) else ""
+
+
+def beams(task: Task, sizes: Sequence[int]) -> tuple[str, str, np.ndarray]:
+    """What a wider beam gains on the validation split, and what it costs.
+
+    Returns:
+        The metric, a table and a picture (H, W, 3) uint8.
+    """
+    if not isinstance(task, TranslateTask):
+        raise InputError("beam_sizes needs the run of a translator.")
+    task.eval()
+    metric = "bleu" if task.bleu else "exact"
+    rows = []
+    for size in tqdm(sizes, unit="beams", disable=len(sizes) < 2):
+        start = time.perf_counter()
+        measured = task.measure_speech("validation", size)
+        rows.append((size, measured[metric], time.perf_counter() - start))
+    lines = [f"| beam | {metric} | seconds |", "| ---: | ---: | ---: |"]
+    lines += [f"| {size} | {value:.2f} | {seconds:.1f} |" for size, value, seconds in rows]
+    return metric, "\n".join(lines), beam_curve(metric, rows)
+
+
 def main() -> None:
     """The command ``ram-evaluate``."""
     sys.path.insert(0, str(Path.cwd()))  # a user's own modules, named by _target_
@@ -59,14 +110,35 @@ def main() -> None:
         if "run" not in options:
             raise InputError("Name the folder of a run: python -m ram.evaluate run=DIR.")
         run = RunFolder.open(Path(options.pop("run")))
+        source, sizes = options.pop("source", None), options.pop("beam_sizes", None)
         config = run.read_config()
+        if source is not None:
+            size = options.pop("beam_size", None)
+            override(config, options, ("device", "num_threads"), f"source={source}")
+            torch.set_num_threads(config.num_threads)
+            for line in translate(
+                run, Path(source), None if size is None else _whole("beam_size", size), config.device
+            ):
+                print(line)
+            return
         override(config, options, _OVERRIDES, f"run={run.path}")
         check(config)
         torch.set_num_threads(config.num_threads)
         task: Task = build(config.task)
         state = checkpoint.load(run.best, config.device)
         checkpoint.load_weights(task, state, run.best)
-        print(table(evaluate(task, state["progress"]["best"])))
+        if sizes is None:
+            print(table(evaluate(task, state["progress"]["best"])))
+            return
+        _, told, drawn = beams(task, [_whole("beam_sizes", size) for size in sizes.split(",")])
+        save_png(run.path / "beams.png", drawn)
+        print(f"{told}\n  {run.path / 'beams.png'}")
+
+
+def _whole(name: str, value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise InputError(f"{name} must be whole numbers of at least 1, got {value!r}.")
+    return int(value)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Languages:
     def state(self) -> dict[str, Any]:
         """What :meth:`restore` needs."""
         source = None if self.shared else self.source.state()
-        return {"source words": source, "target words": self.target.state()}
+        return {"source": source, "target": self.target.state()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Languages:
@@ -61,7 +61,7 @@ class Languages:
         def read(known: Any) -> Vocabulary | Pieces:
             return Pieces.restore(known) if isinstance(known, bytes) else Vocabulary.restore(known)
 
-        source, target = state["source words"], read(state["target words"])
+        source, target = state["source"], read(state["target"])
         return cls(target if source is None else read(source), target)
 
     @classmethod

@@ -140,6 +140,34 @@ def direction_of_words(words: Sequence[str], lean: Tensor, classes: Sequence[str
     return figure_pixels(figure)
 
 
+def beam_curve(metric: str, rows: Sequence[tuple[int, float, float]]) -> np.ndarray:
+    """Draws what a wider beam gains, and what it costs.
+
+    Args:
+        metric: what is gained.
+        rows: size of the beam, the metric, and seconds.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.6, 3), dpi=110, facecolor="white", layout="constrained")
+    sizes = [size for size, _, _ in rows]
+    told = [(metric, [value for _, value, _ in rows], _RIGHT), ("seconds", [spent for _, _, spent in rows], _WRONG)]
+    for number, (name, values, colour) in enumerate(told, start=1):
+        axes = figure.add_subplot(1, 2, number)
+        axes.plot(sizes, values, color=colour, marker="o", markersize=3.5)
+        axes.set_xlabel("hypotheses followed", fontsize=_POINTS, color=_INK)
+        axes.set_title(name, fontsize=_POINTS + 1, color=colour, loc="left")
+        axes.set_xticks(sizes)
+        axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    figure.axes[1].set_ylim(bottom=0)
+    return figure_pixels(figure)
+
+
 def _lines(text: Sequence[str]) -> list[tuple[int, int]]:
     """Where the lines of a text begin and end, none longer than ``_ACROSS`` letters if words allow."""
     lines, first = [], 0

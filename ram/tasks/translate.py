@@ -282,13 +282,16 @@ class TranslateTask(Task):
         }
         if misaligned:
             measured["alignment_error"] = 100 * float(torch.cat(misaligned).float().mean())
-        said_texts = [self.corpus.detokenize(best[0][0]) for best in self.speak(examples)]
+        return measured | self.measure_speech(split)
+
+    def measure_speech(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
+        """Exact matches in percent, BLEU and chrF of what the model says by itself."""
+        examples = self.split(split)
+        said = [self.corpus.detokenize(best[0][0]) for best in self.speak(examples, beam_size)]
         references = self._references(examples)
-        exact = [said in right for said, right in zip(said_texts, references, strict=True)]
-        measured["exact"] = 100 * sum(exact) / len(exact)
-        if self.bleu:
-            measured |= bleu_and_chrf(said_texts, references)
-        return measured
+        exact = [text in right for text, right in zip(said, references, strict=True)]
+        measured = {"exact": 100 * sum(exact) / len(exact)}
+        return measured | (bleu_and_chrf(said, references) if self.bleu else {})
 
     def speak(self, examples: Examples, beam_size: int | None = None, n_best: int = 1) -> list[Spoken]:
         """What the model says by itself of every example; see :func:`speak`."""
@@ -347,7 +350,10 @@ class TranslateTask(Task):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Refuses the state of other words."""
-        check_same(state, self.get_extra_state())
+        saved, present = (
+            {f"{side} words": known for side, known in each.items()} for each in (state, self.languages.state())
+        )
+        check_same(saved, present)
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedTranslator:
