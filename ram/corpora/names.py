@@ -33,7 +33,7 @@ class Source:
         seed: of all.
     """
 
-    size: int = 5000
+    size: int = 10000
     seed: int = 0
 
     def __post_init__(self) -> None:
