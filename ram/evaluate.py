@@ -71,15 +71,16 @@ def translate(run: RunFolder, source: Path, beam_size: int | None, device: str) 
     """
     translator = load_model(run.path, device)
     if not isinstance(translator, TrainedTranslator):
-        raise InputError(
-            f"source={source} is to be translated, which {run.path} has not learnt: take a run of another."
-        )
+        raise InputError(f"source={source}: {run.path} has not learnt to translate; name a run of task=translate.")
     lines = read_lines(source)
-    if not any(map(translator.corpus.tokenize, lines)):
+    texts = [translator.corpus.tokenize(line) for line in lines]
+    if not any(texts):
         raise InputError(f"{source} has no line with a word.")
-    said = iter(translator.translate([line for line in lines if translator.corpus.tokenize(line)], beam_size))
-    for line in lines:
-        yield next(said) if translator.corpus.tokenize(line) else ""
+    for number, text in enumerate(texts, start=1):
+        translator.check(f"in {source}, line {number},", text)
+    said = iter(translator.translate([line for line, text in zip(lines, texts, strict=True) if text], beam_size))
+    for text in texts:
+        yield next(said) if text else ""
 
 
 def beams(task: Task, sizes: Sequence[int]) -> tuple[str, str, np.ndarray]:

@@ -51,7 +51,7 @@ class TrainedOnTexts:
         Raises:
             InputError: if there are no texts, or one has no words.
         """
-        if isinstance(texts, str) or not texts:
+        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
             raise InputError("A model reads a list of at least one text.")
         words = tuple(map(self.corpus.tokenize, texts))
         for number, text in enumerate(words):

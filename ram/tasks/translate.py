@@ -85,6 +85,10 @@ class TrainedTranslator:
         self.model, self.languages, self.corpus, self.search = model.to(device).eval(), languages, corpus, search
         self.device = torch.device(device)
 
+    def check(self, where: str, words: Words) -> None:
+        """Refuses a text that is longer than the model has positions for; ``where`` tells which it is."""
+        check_length(where, words, len(self.languages.source.encode(words)), self.model.source_limit)
+
     def translate(self, texts: Sequence[str], beam_size: int | None = None) -> list[str]:
         """The best that is found for each text.
 
@@ -99,13 +103,13 @@ class TrainedTranslator:
 
     def n_best(self, texts: Sequence[str], number: int, beam_size: int | None = None) -> list[list[str]]:
         """The best ``number`` that are found for each text, the best first; as :meth:`translate`."""
-        if isinstance(texts, str) or not texts:
+        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
             raise InputError("A model translates a list of at least one text.")
         words = tuple(map(self.corpus.tokenize, texts))
         for place, text in enumerate(words):
             if not text:
                 raise InputError(f"Text {place} has no words: {texts[place]!r}.")
-        size = beam_size or max(number, self.search.beam_size)
+        size = max(number, self.search.beam_size) if beam_size is None else beam_size
         found = speak(self.model, self.languages, words, self.search, self.device, size, number)
         return [[self.corpus.detokenize(said) for said, _ in each] for each in found]
 
@@ -295,7 +299,7 @@ class TranslateTask(Task):
 
     def speak(self, examples: Examples, beam_size: int | None = None, n_best: int = 1) -> list[Spoken]:
         """What the model says by itself of every example; see :func:`speak`."""
-        size = beam_size or self.search.beam_size
+        size = self.search.beam_size if beam_size is None else beam_size
         return speak(self.model, self.languages, examples.texts, self.search, self.device, size, n_best)
 
     def _parts(self, examples: Examples) -> Iterator[tuple[Examples, Asked]]:
