@@ -44,8 +44,8 @@ def test_rows_are_means_over_seeds_by_hand() -> None:
     metric, rows = compare.compare([Path("runs")])
     assert metric == "test/error"
     assert rows == [
-        compare.Row({"reader": "fixed"}, (30,), 12345, 7.4),
-        compare.Row({"reader": "sum"}, (50, 52, 48), 100, 30),
+        compare.Row({"reader": "fixed"}, (30,), 12345, 7.4, {}),
+        compare.Row({"reader": "sum"}, (50, 52, 48), 100, 30, {}),
     ]
     assert [row.spread for row in rows] == [0, pytest.approx(2)]  # squares of 0, 2 and -2 over two
     assert compare.table(metric, rows).splitlines() == [
@@ -163,9 +163,9 @@ def widths(picture: np.ndarray) -> list[int]:
 
 def test_the_bars_are_the_means_in_the_order_of_the_rows() -> None:
     rows = [
-        compare.Row({"encoder": "gru"}, (10.0,), 1, 1.0),
-        compare.Row({"encoder": "lstm"}, (15.0, 25.0), 1, 1.0),
-        compare.Row({}, (40.0,), 1, 1.0),
+        compare.Row({"encoder": "gru"}, (10.0,), 1, 1.0, {}),
+        compare.Row({"encoder": "lstm"}, (15.0, 25.0), 1, 1.0, {}),
+        compare.Row({}, (40.0,), 1, 1.0, {}),
     ]
     picture = compare.picture("test/error", rows)
     assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[-1] == 3
