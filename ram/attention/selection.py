@@ -83,6 +83,8 @@ class Diagonal(Select):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> Selection:
+        if not scores.shape[-1]:  # nothing to read
+            return Selection(scores)
         visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
         step = torch.arange(scores.shape[1], device=scores.device) if step is None else step
         last = visible.sum(-1) - 1

@@ -49,6 +49,11 @@ class Languages:
         """Whether both are the same."""
         return self.source is self.target
 
+    @property
+    def of_words(self) -> bool:
+        """Whether both are made of words rather than of pieces."""
+        return not isinstance(self.source, Pieces) and not isinstance(self.target, Pieces)
+
     def state(self) -> dict[str, Any]:
         """What :meth:`restore` needs."""
         source = None if self.shared else self.source.state()

@@ -55,6 +55,12 @@ _TRANSITIVE = (
 _INTRANSITIVE = (("cantat", "cantant", "sing"), ("dormit", "dormiunt", "sleep"), ("currit", "currunt", "run"))
 _WHEN = (("hodie", "today"), ("saepe", "often"), ("nunc", "now"))
 
+_FORMS = frozenset(
+    [stem + ending for stem, *_ in (*_NOUNS, *_ADJECTIVES) for endings in _ENDINGS.values() for ending in endings]
+    + [form for verb in (*_TRANSITIVE, *_INTRANSITIVE) for form in verb[:2]]
+    + [adverb for adverb, _ in _WHEN]
+)
+
 Part = tuple[list[str], list[tuple[str, int]]]
 """Latin words; and English ones, each with the place of the Latin one it stands for, or -1."""
 
@@ -112,7 +118,9 @@ def _sentence(chance: random.Random, split: Split) -> Part:
     if chance.random() < 0.3:
         latin, english = chance.choice(_WHEN)
         when = [latin], [(english, 0)]
-    said = [when, *chance.choice([[subject, object_, verb]] * 3 + [[object_, subject, verb], [verb, subject, object_]])]
+    orders = [[subject, object_, verb]] * 3
+    orders += [[object_, subject, verb], [verb, subject, object_], [subject, verb, object_]]
+    said = [when, *chance.choice(orders)]
     meant = [subject, verb, object_, when]
     start, words = {}, list[str]()
     for part in said:
@@ -123,7 +131,7 @@ def _sentence(chance: random.Random, split: Split) -> Part:
 
 def _noun(chance: random.Random, split: Split, is_object: bool, plural: bool, may_be_name: bool = True) -> Part:
     if may_be_name and not plural and chance.random() < 0.15:
-        name = invented_name(chance, split)
+        name = invented_name(chance, split, _FORMS)
         return [name], [(name, 0)]
     stem, first, feminine, one, many = chance.choice(_NOUNS)
     ending = _ENDINGS[is_object, plural]

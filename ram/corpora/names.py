@@ -22,6 +22,7 @@ _FORMS = (
     ("in {1} they call me {0}", "here we call you {0} of {1}"),
     ("{0} sends greetings to {1} and {2}", "{1} and {2} , greetings from {0}"),
 )
+_WORDS = frozenset(word for form in _FORMS for side in form for word in side.split())
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Source:
         texts, targets, alignments = [], [], []
         for _ in range(_HELD_OUT.get(split, self.size)):
             said, answer = (form.split() for form in chance.choice(_FORMS))
-            names = [invented_name(chance, split) for _ in range(3)]
+            names = [invented_name(chance, split, _WORDS) for _ in range(3)]
             texts.append(tuple(word.format(*names) for word in said))
             targets.append(tuple(word.format(*names) for word in answer))
             alignments.append(tuple(said.index(word) if "{" in word else -1 for word in answer))
@@ -59,11 +60,11 @@ class Source:
         return detokenize(words)
 
 
-def invented_name(chance: random.Random, split: Split) -> str:
-    """Two or three syllables; which split a name belongs to is a matter of its letters."""
+def invented_name(chance: random.Random, split: Split, taken: frozenset[str]) -> str:
+    """Two or three syllables, no word that is taken; which split a name belongs to is a matter of its letters."""
     while True:
         syllables = (chance.choice("bdfghjklmnprstvz") + chance.choice("aeiou") for _ in range(chance.randint(2, 3)))
         name = "".join(syllables) + chance.choice(["", "", "n", "s", "r"])
         place = zlib.crc32(name.encode()) % 100
-        if split == ("validation" if place < 10 else "test" if place < 20 else "train"):
+        if name not in taken and split == ("validation" if place < 10 else "test" if place < 20 else "train"):
             return name

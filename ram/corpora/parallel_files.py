@@ -79,7 +79,7 @@ def read_pairs(source: Path, target: Path, lower: bool) -> Examples:
             f"{source} has {len(texts)} lines and {target} {len(targets)}: line by line they must go together."
         )
     pairs = [
-        (words, said, (line.strip(),))
+        (words, said, (line.strip().lower() if lower else line.strip(),))
         for words, said, line in zip(
             (tokenize(text, lower) for text in texts), (tokenize(text, lower) for text in targets), targets, strict=True
         )

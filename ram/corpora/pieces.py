@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 import sentencepiece
@@ -12,6 +13,8 @@ from torch import Tensor
 from envs.errors import InputError
 from ram.corpora.batches import pad
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
+
+_SPECIAL = 4
 
 
 class Pieces:
@@ -32,10 +35,13 @@ class Pieces:
         Raises:
             InputError: the texts do not hold so many, or have more letters.
         """
-        written = io.BytesIO()
+        lines, written = [" ".join(text) for text in texts], io.BytesIO()
+        least = len(set("".join(lines)) | {" "}) + _SPECIAL
+        if number < least:
+            raise InputError(f"task.pieces={number} cannot be found in the corpus: all letters alone are {least}.")
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(" ".join(text) for text in texts),
+                sentence_iterator=iter(lines),
                 model_writer=written,
                 model_type="bpe",
                 vocab_size=number,
@@ -45,13 +51,14 @@ class Pieces:
                 unk_id=UNKNOWN,
                 bos_id=START,
                 eos_id=END,
+                max_sentence_length=2**30,  # of bytes; longer texts would be left out
                 num_threads=1,
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise InputError(
-                f"task.pieces={number} cannot be found in the corpus: {str(error).split(') ')[-1]}"
-            ) from error
+            most = re.search(r"value <= (\d+)", str(error))
+            told = "." if most is None else f": there are no more than {most[1]}."
+            raise InputError(f"task.pieces={number} cannot be found in the corpus{told}") from error
         return cls(written.getvalue())
 
     def __len__(self) -> int:
@@ -76,6 +83,11 @@ class Pieces:
     def names(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
         """Every piece by itself; one that begins a word has a low line before it."""
         return [self._processor.id_to_piece(number).replace("\u2581", "_") for number in numbers]
+
+    def places(self, numbers: Sequence[int]) -> list[int]:
+        """Which word of a text each of its numbers is part of."""
+        begins = [self._processor.id_to_piece(number).startswith("\u2581") for number in numbers]
+        return [max(0, sum(begins[: place + 1]) - 1) for place in range(len(begins))]
 
     def state(self) -> bytes:
         """What :meth:`restore` needs."""

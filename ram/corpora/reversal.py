@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ _HELD_OUT = {"validation": 500, "test": 1000}
 
 @dataclass(frozen=True)
 class Source:
-    """Random letters, every length as often; sequences of two splits are never the same but by rare chance.
+    """Random letters, every length as often; no sequence of a split comes up in another.
 
     Attributes:
         max_length: of a sequence, at least 1.
@@ -39,10 +40,12 @@ class Source:
         check_split(split)
         chance = random.Random(f"{self.seed} {split}")
         longest = self.test_max_length if split == "test" and self.test_max_length else self.max_length
-        texts = [
-            tuple(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(chance.randint(1, longest)))
-            for _ in range(_HELD_OUT.get(split, self.size))
-        ]
+        texts: list[Words] = []
+        while len(texts) < _HELD_OUT.get(split, self.size):
+            letters = tuple(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(chance.randint(1, longest)))
+            place = zlib.crc32("".join(letters).encode()) % 100
+            if split == ("validation" if place < 10 else "test" if place < 20 else "train"):
+                texts.append(letters)
         return Examples(
             tuple(texts),
             tuple(text[::-1] for text in texts),
@@ -50,7 +53,7 @@ class Source:
         )
 
     def tokenize(self, text: str) -> Words:
-        return tuple(text.lower().replace(" ", ""))
+        return tuple("".join(text.lower().split()))
 
     def detokenize(self, words: Sequence[str]) -> str:
         return "".join(words)

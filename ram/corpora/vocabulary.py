@@ -65,6 +65,10 @@ class Vocabulary:
         """What every number stands for; here, as :meth:`decode`."""
         return self.decode(numbers, unknown)
 
+    def places(self, numbers: Sequence[int]) -> list[int]:
+        """Which word of a text each of its numbers is part of."""
+        return list(range(len(numbers)))
+
     def state(self) -> list[str]:
         """What :meth:`restore` needs."""
         return list(self.known)

@@ -15,7 +15,15 @@ from ram.attention import Attention, MultiHead, Read, Score, Select, causal_mask
 from ram.attention.positions import Positions, Sinusoidal
 from ram.attention.scores import General, ScaledDot
 from ram.attention.selection import Soft
-from ram.sequence.encoders import Cell, Encoder, TransformerLayer, build_recurrent, rows_second, shortest
+from ram.sequence.encoders import (
+    Cell,
+    Encoder,
+    TransformerLayer,
+    build_recurrent,
+    check_recurrent,
+    rows_second,
+    shortest,
+)
 from ram.sequence.readers import Last
 
 Handover = Literal["state", "network", "first", "every", "none"]
@@ -220,7 +228,11 @@ class Reencoding(Reading):
         words = memory.vectors[:, None].expand(batch, queries, number, -1)
         lengths = memory.lengths.repeat_interleave(queries)
         encoded = self.encoder(torch.cat([words, known], dim=-1).flatten(0, 1), lengths)
-        return Read(self.last(encoded.output, lengths).context.view(batch, queries, -1))
+        context = self.last(encoded.output, lengths).context.view(batch, queries, -1)
+        if encoded.log_prob is None:
+            return Read(context)
+        chosen = torch.where(padding_mask(lengths, number)[:, 0], encoded.log_prob, 0).sum(1)
+        return Read(context, log_prob=chosen.view(batch, queries))
 
 
 class Recurrent(Decoder):
@@ -265,7 +277,7 @@ class Recurrent(Decoder):
                 f"decoder.handover=state needs decoder.size ({size}) to be the width of the encoding "
                 f"({widths.summary}): set decoder.size={widths.summary}, or decoder.handover=network."
             )
-        check_share("decoder.dropout", dropout)
+        check_recurrent("decoder", cell, size, num_layers, dropout)
         self.handover, self.size, self.num_layers, self.output_size = handover, size, num_layers, size
         self.reading = None if reading is None else reading(size, widths)
         self.source_limit = None if self.reading is None else self.reading.source_limit

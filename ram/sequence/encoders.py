@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -308,15 +308,20 @@ def build_recurrent(
     dropout: float = 0.0,
 ) -> nn.RNNBase:
     """Torch's recurrent layers, batch first; ``owner`` names the options in the errors raised."""
+    check_recurrent(owner, cell, size, num_layers, dropout)
     cells: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+    between = dropout if num_layers > 1 else 0.0  # torch warns of dropout that has no place
+    return cells[cell](input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between)
+
+
+def check_recurrent(owner: str, cell: Cell, size: int, num_layers: int, dropout: float) -> None:
+    """Refuses options of a recurrent network; ``owner`` names them."""
     for name, value in [("size", size), ("num_layers", num_layers)]:
         if value < 1:
             raise InputError(f"{owner}.{name} must be at least 1, got {value}.")
-    if cell not in cells:
-        raise InputError(f"{owner}.cell must be one of {', '.join(cells)}, got {cell!r}.")
+    if cell not in get_args(Cell):
+        raise InputError(f"{owner}.cell must be one of {', '.join(get_args(Cell))}, got {cell!r}.")
     check_share(f"{owner}.dropout", dropout)
-    between = dropout if num_layers > 1 else 0.0  # torch warns of dropout that has no place
-    return cells[cell](input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between)
 
 
 def rows_second(state: Any) -> Any:

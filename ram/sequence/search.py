@@ -143,12 +143,9 @@ def beam_search(
     Returns:
         B times ``n_best`` hypotheses, or fewer where there are no more.
     """
-    if beam_size < 1:
-        raise InputError(f"beam_size must be at least 1, got {beam_size}.")
+    check_beam(beam_size, length_penalty)
     if not 1 <= n_best <= beam_size:
         raise InputError(f"n_best must be in 1 .. beam_size ({beam_size}), got {n_best}.")
-    if not (math.isfinite(length_penalty) and length_penalty >= 0):
-        raise InputError(f"length_penalty must be a finite number of at least 0, got {length_penalty}.")
     max_length = _longest(model, begun, max_length)
     device, rows = begun.device, len(begun)
     found: list[list[Hypothesis]] = [[] for _ in range(rows)]
@@ -182,6 +179,14 @@ def beam_search(
         memory, state = take_rows(memory, before), take_rows(said.state, before)
         words = word[going_on].view(-1, 1)
     return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:n_best] for each in found]
+
+
+def check_beam(beam_size: int, length_penalty: float, where: str = "") -> None:
+    """Refuses options of a beam search; ``where`` is written before their names."""
+    if beam_size < 1:
+        raise InputError(f"{where}beam_size must be at least 1, got {beam_size}.")
+    if not (math.isfinite(length_penalty) and length_penalty >= 0):
+        raise InputError(f"{where}length_penalty must be a finite number of at least 0, got {length_penalty}.")
 
 
 def take_rows(tree: Any, rows: Tensor) -> Any:

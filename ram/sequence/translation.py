@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.inputs import check_share
+from ram.attention import Read
 from ram.corpora.vocabulary import PADDING, START, UNKNOWN
 from ram.sequence.decoders import Decoder, Memory, Widths
 from ram.sequence.encoders import Encoded, Encoder, shortest
 from ram.sequence.models import LanguageModel, Said, WordVectors
 from ram.sequence.readers import Last, Reader
 
-ReadOrSaid = TypeVar("ReadOrSaid", Encoded, Said)
+ReadOrSaid = TypeVar("ReadOrSaid", Encoded, Read, Said)
 
 
 class Translator(nn.Module):
@@ -52,6 +53,10 @@ class Translator(nn.Module):
             ``logits`` (B, T, K), K counting what can be copied; ``known`` (B, T, D).
         """
         raise TypeError(f"{type(self).__name__} does not say how it translates.")
+
+    def ahead(self, source: int) -> int:
+        """How many of its positions are taken before a target's first word, after a source of so many."""
+        return 1
 
     def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
         """What stands before the first word (B, n), of sources of one length, and what to read while going on."""
@@ -125,7 +130,7 @@ class EncoderDecoder(Translator):
     def _encode(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None) -> Memory:
         vectors = self.source_words(numbers)
         encoded = _soft(self.encoder(vectors, lengths))
-        summary = self.reader(encoded.output, lengths).context
+        summary = _soft(self.reader(encoded.output, lengths)).context
         return self.decoder.prepare(Memory(vectors, encoded.output, lengths, summary, copies))
 
     def decode(self, words: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False) -> Said:
@@ -188,13 +193,20 @@ class Continuation(Translator):
         ahead = torch.cat([torch.full_like(numbers[:, :1], START), numbers], dim=1)
         place = 1 + lengths[:, None] + torch.arange(steps, device=inputs.device)  # of the target's words
         whole = torch.cat([ahead, torch.full_like(inputs, PADDING)], dim=1).scatter(1, place, inputs)
-        said = _soft(self.model(whole, 1 + lengths + steps))
+        # The longest source and the longest target need not be those of one row.
+        ends = 1 + lengths + (inputs != PADDING).sum(1)
+        longest = int(ends.max())
+        said = _soft(self.model(whole[:, :longest], ends))
+        place = place.clamp(max=longest - 1)
         rows = torch.arange(len(numbers), device=numbers.device)[:, None]
         return Said(
             logits=said.logits[rows, place],
             known=said.known[:, None].expand(-1, steps, -1),
             source_logits=said.logits[:, :number],
         )
+
+    def ahead(self, source: int) -> int:
+        return source + 2
 
     def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
         start = torch.full_like(numbers[:, :1], START)

@@ -23,7 +23,7 @@ from ram.corpora.pieces import Pieces
 from ram.corpora.vocabulary import END, PADDING, START
 from ram.sequence.models import Said
 from ram.sequence.pictures import accuracy_by_length, alignment
-from ram.sequence.search import Hypothesis, beam_search
+from ram.sequence.search import Hypothesis, beam_search, check_beam
 from ram.sequence.translation import Translator
 from ram.tasks import Picture, StepResult, Task
 from ram.tasks.texts import check_length, check_same, choices_loss
@@ -64,6 +64,7 @@ class Search:
     max_length: int | None = None
 
     def __post_init__(self) -> None:
+        check_beam(self.beam_size, self.length_penalty, where="task.search.")
         if self.max_length is not None and self.max_length < 1:
             raise InputError(f"task.search.max_length must be at least 1, got {self.max_length}.")
 
@@ -181,6 +182,8 @@ class TranslateTask(Task):
         self._splits: dict[Split, Examples] = {split: corpus.load(split) for split in splits}
         train = self._splits["train"]
         self.languages = Languages.of(train, min_count, pieces, shared_vocabulary)
+        if not hasattr(corpus, "detokenize"):
+            raise InputError("task=translate needs a corpus that can write what is said, such as corpus=reversal.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(**self.languages.sizes())
@@ -197,9 +200,15 @@ class TranslateTask(Task):
             longest = max(examples.texts, key=len)
             length = len(self.languages.source.encode(longest))
             check_length(f"of the {split} split", longest, length, self.model.source_limit)
-        longest = max(targets_of(train), key=len)
-        length = 1 + len(self.languages.target.encode(longest))
-        check_length("to be said in the train split", longest, length, self.model.max_length)
+            if self.model.max_length is not None:
+                self._check_targets(split, examples)
+
+    def _check_targets(self, split: Split, examples: Examples) -> None:
+        """Refuses a target that is longer than the positions the model has left for it."""
+        for text, target in zip(examples.texts, targets_of(examples), strict=True):
+            length = self.model.ahead(len(self.languages.source.encode(text)))
+            length += len(self.languages.target.encode(target))
+            check_length(f"to be said in the {split} split", target, length, self.model.max_length)
 
     def split(self, split: Split) -> Examples:
         """The examples of a split."""
@@ -260,7 +269,7 @@ class TranslateTask(Task):
             own = self._say(asked, asked.inputs).logits[:, :-1].softmax(-1)
             own = torch.multinomial(own.flatten(0, 1), 1).view_as(asked.inputs[:, 1:])
         drawn = torch.rand(own.shape, device=own.device) < share
-        drawn &= asked.right[:, :-1] != UNASKED
+        drawn &= asked.right[:, 1:] != UNASKED  # whose place another word follows, or the end
         return torch.cat([asked.inputs[:, :1], torch.where(drawn, own, asked.inputs[:, 1:])], dim=1)
 
     @torch.no_grad()
@@ -273,12 +282,13 @@ class TranslateTask(Task):
         examples = self.split(split)
         losses, hits, misaligned = [], [], []
         for some, asked in self._parts(examples):
-            said = self._say(asked, asked.inputs, need_weights=some.alignments is not None)
+            aligned = some.alignments is not None and self.languages.of_words
+            said = self._say(asked, asked.inputs, need_weights=aligned)
             scored = asked.right != UNASKED
             losses.append(_losses(said.logits, asked.right)[scored])
             hits.append((said.logits.argmax(-1) == asked.right)[scored])
-            if some.alignments is not None and said.weights is not None:
-                true = pad([[*places, UNASKED] for places in some.alignments], self.device, UNASKED)[0]
+            if aligned and said.weights is not None:
+                true = pad([[*places, UNASKED] for places in some.alignments or ()], self.device, UNASKED)[0]
                 misaligned.append((said.weights.argmax(-1) != true)[true >= 0])
         measured = {
             "perplexity": float(torch.cat(losses).double().mean().exp()),
@@ -325,8 +335,9 @@ class TranslateTask(Task):
         for row, (text, (words, _)) in enumerate(zip(some.texts, spoken, strict=True)):
             told = list(words)
             if said.copied is not None:
-                shares = said.copied[row].tolist()
-                told = [f"[{word}]" if share > 0.5 else word for word, share in zip(words, shares, strict=False)]
+                numbers = asked.right[row][asked.right[row] != UNASKED].tolist()[:-1]  # without the end
+                for place, share in zip(self.languages.target.places(numbers), said.copied[row].tolist(), strict=False):
+                    told[place] = f"[{words[place]}]" if share > 0.5 else told[place]
             lines += [f"source  {' '.join(text)}", f"right   {references[row][0]}", f"said    {' '.join(told)}", ""]
         drawn: dict[str, Picture] = {"translations.txt": "\n".join(lines)}
         if said.weights is not None:
@@ -365,7 +376,9 @@ class TranslateTask(Task):
         model = arguments["model"](**languages.sizes())
         prefix = "model."
         model.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
-        return TrainedTranslator(model, languages, arguments["corpus"], arguments["search"], arguments["device"])
+        return TrainedTranslator(
+            model, languages, arguments["corpus"], arguments["search"] or Search(), arguments["device"]
+        )
 
 
 Spoken = list[tuple[Words, Hypothesis]]
@@ -398,6 +411,8 @@ def speak(
             sources = languages.read([texts[row] for row in some], device, model.copies)
             begun, memory = model.begin(sources.numbers, sources.lengths, sources.copies)
             longest = search.max_length or 2 * length + 10
+            if model.max_length is not None:
+                longest = max(1, min(longest, model.max_length - begun.shape[1]))
             best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
             for row, hypotheses, more in zip(some, best, sources.unknown, strict=True):
                 found[row] = [(tuple(languages.target.decode(each.words, more)), each) for each in hypotheses]
