@@ -17,23 +17,28 @@ EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("experiment/*.yaml"))
 GLYPHS = ["num_train=48", "num_validation=12", "num_test=12"]
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = {
+    "inflection": DATA / "inflection",
     "multi30k": DATA / "multi30k",
+    "pronunciation": DATA / "cmudict",
     "sentiment": DATA / "sentiment",
     "tags": DATA / "multi30k",
     "translation": DATA / "multi30k",
+    "translation_recurrent": DATA / "multi30k",
 }
+SPOKEN = ["encoder.size=8", "decoder.size=8", "task.model.words.size=8", "task.search.max_length=5"]
 TEXTS = {
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
+    "inflection": SPOKEN,
+    "latin": [*SPOKEN, "corpus.size=200"],
     "multi30k": ["encoder.size=16", "task.model.words.size=16"],
+    "names": [*SPOKEN, "corpus.size=200"],
     "negation": ["corpus.size=64", "encoder.size=16"],
+    "pronunciation": SPOKEN,
+    "reversal": [*SPOKEN, "corpus.size=64"],
     "sentiment": ["encoder.size=16"],
     "tags": ["encoder.size=16"],
-    "translation": [
-        *(f"{part}.{option}" for part in ("encoder", "decoder") for option in ("size=16", "num_layers=1")),
-        "task.model.words.size=16",
-        "task.pieces=500",
-        "task.search.max_length=5",
-    ],
+    "translation": [*SPOKEN, "encoder.num_layers=1", "decoder.num_layers=1", "task.pieces=500"],
+    "translation_recurrent": [*SPOKEN, "task.pieces=500"],
 }
 SMALL = ["task.batch_size=16", "core.size=16", "task.agent.glimpse.output_size=16"]
 
