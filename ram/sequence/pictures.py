@@ -235,6 +235,7 @@ def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> n
         dashes = ("-", "--", ":")[number // 10 % 3]
         axes.plot(list(lengths), shares, dashes, color=colour, marker="o", markersize=3, label=_plain(name))
     axes.set_xlabel("words of the source", fontsize=_POINTS, color=_INK)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("right, in %", fontsize=_POINTS, color=_INK)
     axes.set_ylim(-3, 103)
     axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
