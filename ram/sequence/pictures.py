@@ -226,6 +226,7 @@ def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> n
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(7.6 if len(counts) > 1 else 6, 3.8), dpi=110, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
@@ -235,7 +236,7 @@ def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> n
         dashes = ("-", "--", ":")[number // 10 % 3]
         axes.plot(list(lengths), shares, dashes, color=colour, marker="o", markersize=3, label=_plain(name))
     axes.set_xlabel("words of the source", fontsize=_POINTS, color=_INK)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("right, in %", fontsize=_POINTS, color=_INK)
     axes.set_ylim(-3, 103)
     axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)

@@ -13,7 +13,7 @@ from envs.errors import InputError
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
 from ram.sequence.models import Said
 
-_NO_WORDS = [PADDING, UNKNOWN, START]
+NO_WORDS = [PADDING, UNKNOWN, START]
 
 
 class Speaker(Protocol):
@@ -203,7 +203,7 @@ def take_rows(tree: Any, rows: Tensor) -> Any:
 def _next(said: Said) -> Tensor:
     """Logits of the next word, (B, K), of which what is no word has none."""
     logits = said.logits[:, -1].clone()
-    logits[:, _NO_WORDS] = -math.inf
+    logits[:, NO_WORDS] = -math.inf
     return logits
 
 

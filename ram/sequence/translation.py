@@ -194,7 +194,8 @@ class Continuation(Translator):
         place = 1 + lengths[:, None] + torch.arange(steps, device=inputs.device)  # of the target's words
         whole = torch.cat([ahead, torch.full_like(inputs, PADDING)], dim=1).scatter(1, place, inputs)
         # The longest source and the longest target need not be those of one row.
-        ends = 1 + lengths + (inputs != PADDING).sum(1)
+        filled_up = ((inputs != PADDING).flip(1).cumsum(1) == 0).sum(1)
+        ends = 1 + lengths + steps - filled_up
         longest = int(ends.max())
         said = _soft(self.model(whole[:, :longest], ends))
         place = place.clamp(max=longest - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,7 +24,7 @@ from ram.corpora.pieces import Pieces
 from ram.corpora.vocabulary import END, PADDING, START
 from ram.sequence.models import Said
 from ram.sequence.pictures import accuracy_by_length, alignment
-from ram.sequence.search import Hypothesis, beam_search, check_beam
+from ram.sequence.search import NO_WORDS, Hypothesis, beam_search, check_beam
 from ram.sequence.translation import Translator
 from ram.tasks import Picture, StepResult, Task
 from ram.tasks.texts import check_length, check_same, choices_loss
@@ -266,8 +267,9 @@ class TranslateTask(Task):
         if not share:
             return asked.inputs
         with torch.no_grad():
-            own = self._say(asked, asked.inputs).logits[:, :-1].softmax(-1)
-            own = torch.multinomial(own.flatten(0, 1), 1).view_as(asked.inputs[:, 1:])
+            logits = self._say(asked, asked.inputs).logits[:, :-1].clone()
+            logits[..., NO_WORDS] = -math.inf
+            own = torch.multinomial(logits.flatten(0, 1).softmax(-1), 1).view_as(asked.inputs[:, 1:])
         drawn = torch.rand(own.shape, device=own.device) < share
         drawn &= asked.right[:, 1:] != UNASKED  # whose place another word follows, or the end
         return torch.cat([asked.inputs[:, :1], torch.where(drawn, own, asked.inputs[:, 1:])], dim=1)
