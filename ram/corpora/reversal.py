@@ -6,6 +6,7 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase
 
 from envs.errors import InputError
 from envs.images import Split, check_split
@@ -41,11 +42,11 @@ class Source:
         chance = random.Random(f"{self.seed} {split}")
         longest = self.test_max_length if split == "test" and self.test_max_length else self.max_length
         texts: list[Words] = []
-        while len(texts) < _HELD_OUT.get(split, self.size):
-            letters = tuple(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(chance.randint(1, longest)))
-            place = zlib.crc32("".join(letters).encode()) % 100
-            if split == ("validation" if place < 10 else "test" if place < 20 else "train"):
-                texts.append(letters)
+        for _ in range(_HELD_OUT.get(split, self.size)):
+            length = chance.randint(1, longest)
+            while _split_of(letters := "".join(chance.choices(ascii_lowercase, k=length))) != split:
+                pass  # of every length there are some in each split
+            texts.append(tuple(letters))
         return Examples(
             tuple(texts),
             tuple(text[::-1] for text in texts),
@@ -57,3 +58,8 @@ class Source:
 
     def detokenize(self, words: Sequence[str]) -> str:
         return "".join(words)
+
+
+def _split_of(letters: str) -> Split:
+    place = zlib.crc32(letters.encode()) % 100
+    return "validation" if place < 10 else "test" if place < 20 else "train"
