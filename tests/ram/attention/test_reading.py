@@ -25,7 +25,15 @@ from ram.attention import (
 )
 from ram.attention.positions import NoPositions, Positions, Sinusoidal
 from ram.attention.scores import Additive, Content, Dot, General, Location, ScaledDot
-from ram.attention.selection import GumbelSoftmax, Hard, LocalMonotonic, LocalPredictive, Soft, Unnormalised
+from ram.attention.selection import (
+    Diagonal,
+    GumbelSoftmax,
+    Hard,
+    LocalMonotonic,
+    LocalPredictive,
+    Soft,
+    Unnormalised,
+)
 
 WIDTH = 4
 SCORES: dict[str, Callable[[int, int], Score]] = {
@@ -38,6 +46,7 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
 }
 SELECTIONS: dict[str, Callable[[int], Select]] = {
     "soft": Soft,
+    "diagonal": Diagonal,
     "unnormalised": Unnormalised,
     "hard": Hard,
     "gumbel": partial(GumbelSoftmax, temperature=0.7),
@@ -167,6 +176,42 @@ def test_keys_and_values_are_projected_once_for_many_reads() -> None:
     expected = attention(query, keys, values, mask, need_weights=True)
     read = attention.read(query, *projected, mask, need_weights=True)
     torch.testing.assert_close((read.context, read.weights), (expected.context, expected.weights))
+
+
+@every_attention
+def test_to_project_and_to_read_is_to_attend(heads: int | None, score: str, select: str) -> None:
+    torch.manual_seed(0)
+    attention = build(score, select, heads).eval()
+    query, key, value = randn(3, 2, WIDTH), randn(3, 5, WIDTH), randn(3, 5, WIDTH)
+    mask, step = torch.rand(3, 2, 5) < 0.7, torch.tensor([1, 4])
+    projected = attention.project(key, value)
+    for need_weights in (False, True):
+        expected = attention(query, key, value, mask, step, need_weights)
+        for rows in ([0, 1, 2], [2, 0, 0, 1]):  # of what is projected rows may be chosen
+            chosen = projected[0][rows], projected[1][rows]
+            read = attention.read(query[rows], *chosen, mask[rows], step, need_weights)
+            torch.testing.assert_close(read.context, expected.context[rows])
+            for part, whole in ((read.weights, expected.weights), (read.log_prob, expected.log_prob)):
+                assert (part is None) == (whole is None)
+                if part is not None and whole is not None:
+                    torch.testing.assert_close(part, whole[rows])
+        for place in range(2):  # queries one after the other, with keys and values projected once
+            now = slice(place, place + 1)
+            read = attention.read(query[:, now], *projected, mask[:, now], step[now], need_weights)
+            torch.testing.assert_close(read.context, expected.context[:, now])
+
+
+@pytest.mark.parametrize("heads", [None, 2], ids=["single", "multi_head"])
+def test_what_is_read_is_the_projected_keys_and_values(heads: int | None) -> None:
+    torch.manual_seed(0)
+    attention = build("additive", "soft", heads)
+    query, keys, values = randn(2, 3, WIDTH), randn(2, 5, WIDTH), randn(2, 5, WIDTH)
+    projected, expected = attention.project(keys, values), attention(query, keys, values)
+    with torch.no_grad():
+        for name, parameter in attention.named_parameters():
+            if name in (("score.key.weight",) if heads is None else ("key.weight", "value.weight")):
+                parameter.zero_()  # of no use once keys and values are projected
+    torch.testing.assert_close(attention.read(query, *projected).context, expected.context)
 
 
 def test_keys_and_values_are_as_wide_as_queries_unless_told_otherwise() -> None:
@@ -451,7 +496,7 @@ def test_a_row_that_sees_nothing_gives_zeros_at_any_precision(
 
 @pytest.mark.parametrize("heads", [None, 2], ids=["single", "multi_head"])
 @pytest.mark.parametrize("score", [name for name in SCORES if name != "location"])
-@pytest.mark.parametrize("select", [name for name in SELECTIONS if not name.startswith("local")])
+@pytest.mark.parametrize("select", [name for name in SELECTIONS if not name.startswith(("local", "diagonal"))])
 @settings(max_examples=2, deadline=None)
 @given(size=st.integers(1, 6), need_weights=st.booleans(), data=st.data(), seed=SEED)
 def test_self_attention_without_positions_follows_the_order(

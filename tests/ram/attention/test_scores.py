@@ -114,6 +114,50 @@ def test_scores_by_hand(score: Score, weights: dict[str, list[list[float]]], exp
 
 
 @pytest.mark.parametrize("name", FORMULAS)
+@settings(max_examples=10, deadline=None)
+@given(
+    batch=st.integers(1, 3),
+    queries=st.integers(1, 4),
+    keys=st.integers(1, 5),
+    widths=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_keys_are_prepared_once_for_queries_that_come_one_by_one(
+    name: str, batch: int, queries: int, keys: int, widths: tuple[int, int], seed: int
+) -> None:
+    torch.manual_seed(seed)
+    build, formula = FORMULAS[name]
+    query_size, key_size = (widths[0], widths[0]) if name in ONE_WIDTH else widths
+    score = build(query_size, key_size).double()
+    query = torch.randn(batch, queries, query_size, dtype=torch.float64)
+    key = torch.randn(batch, keys, key_size, dtype=torch.float64)
+    prepared = score.prepare(key)
+    assert prepared.shape[:2] == (batch, keys)
+    whole = score(query, key)
+    torch.testing.assert_close(score.compare(query, prepared), whole)
+    for row, place in ((row, place) for row in range(batch) for place in range(queries)):
+        # Of each key and each row alone: rows are chosen, and keys may come one by one too.
+        one = score.compare(query[row : row + 1, place : place + 1], prepared[row : row + 1])[0, 0]
+        asked = query[row, place].tolist()
+        expected = [formula(score, asked, each, number) for number, each in enumerate(key[row].tolist())]
+        torch.testing.assert_close(one, torch.tensor(expected, dtype=torch.float64))
+    apart = torch.cat([score.prepare(each) for each in key.split(1, dim=1)], dim=1)
+    torch.testing.assert_close(apart, prepared)
+
+
+def test_what_is_prepared_is_not_worked_out_again() -> None:
+    torch.manual_seed(0)
+    query, keys = torch.randn(2, 3, 3), torch.randn(2, 4, 3)
+    additive, content = Additive(3, 3), Content(3, 3)
+    torch.testing.assert_close(additive.prepare(keys), keys @ additive.key.weight.T)
+    torch.testing.assert_close(content.prepare(keys), keys / keys.norm(dim=-1, keepdim=True))
+    prepared = additive.prepare(keys)
+    expected = additive.compare(query, prepared)
+    additive.key.weight.data.zero_()  # of no use any more
+    assert torch.equal(additive.compare(query, prepared), expected)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
 def test_the_gradient_of_every_score_is_that_of_its_differences(name: str) -> None:
     torch.manual_seed(0)
     query_size, key_size = (3, 3) if name in ONE_WIDTH else (3, 2)

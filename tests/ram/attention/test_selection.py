@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs.errors import InputError
-from ram.attention import Attention, MultiHead, padding_mask
+from ram.attention import Attention, MultiHead, causal_mask, padding_mask
 from ram.attention.scores import Dot
 from ram.attention.selection import (
+    Diagonal,
     GumbelSoftmax,
     Hard,
     Local,
@@ -20,6 +21,7 @@ from ram.attention.selection import (
     LocalPredictive,
     Select,
     Soft,
+    Uniform,
     Unnormalised,
 )
 from ram.reinforce import policy_gradient_loss
@@ -91,6 +93,87 @@ def test_unnormalised_weights_are_the_scores() -> None:
     weights = Unnormalised()(scores, torch.tensor([[[True, True, False]]])).weights
     assert weights.tolist() == [[[2, -3, 0]]]
     assert Unnormalised()(scores).log_prob is None
+
+
+# Controls, whatever the scores.
+
+CONTROLS = {"uniform": Uniform(), "diagonal": Diagonal(), "from_end": Diagonal(from_end=True)}
+
+
+def test_uniform_by_hand() -> None:
+    scores = torch.tensor([[[5.0, -3.0, 0.0, 9.0], [0.0, 0.0, 0.0, 1e30]]])
+    assert Uniform()(scores).weights.tolist() == [[[1 / 4] * 4] * 2]
+    mask = torch.tensor([[[True, False, True, False], [False, False, True, False]]])
+    assert Uniform()(scores, mask).weights.tolist() == [[[1 / 2, 0, 1 / 2, 0], [0, 0, 1, 0]]]
+
+
+def test_diagonal_by_hand() -> None:
+    scores = torch.tensor([5.0, -3.0, 9.0]).expand(2, 4, 3)
+    weights = Diagonal()(scores).weights
+    assert weights.argmax(-1).tolist() == [[0, 1, 2, 2]] * 2  # the last query has no key of its own
+    assert weights.sum(-1).tolist() == [[1] * 4] * 2 and weights.dtype == scores.dtype
+    weights = Diagonal(from_end=True)(scores).weights
+    assert weights.tolist() == [[[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 0, 0]]] * 2
+
+
+def test_diagonal_counts_what_is_visible() -> None:
+    scores, mask = torch.zeros(3, 4, 5), padding_mask(torch.tensor([5, 3, 1]), 5)
+    assert Diagonal()(scores, mask).weights.argmax(-1).tolist() == [[0, 1, 2, 3], [0, 1, 2, 2], [0, 0, 0, 0]]
+    weights = Diagonal(from_end=True)(scores, mask).weights
+    assert weights.argmax(-1).tolist() == [[4, 3, 2, 1], [2, 1, 0, 0], [0, 0, 0, 0]]
+    assert torch.equal(weights.sum(-1), torch.ones(3, 4))
+
+
+def test_diagonal_follows_the_step_and_stays_at_the_last() -> None:
+    scores, step = torch.zeros(2, 3, 4), torch.tensor([1, 3, 90])
+    mask = padding_mask(torch.tensor([4, 3]), 4)
+    assert Diagonal()(scores, mask, None, step).weights.argmax(-1).tolist() == [[1, 3, 3], [1, 2, 2]]
+    assert Diagonal(from_end=True)(scores, mask, None, step).weights.argmax(-1).tolist() == [[2, 0, 0], [1, 0, 0]]
+
+
+def test_in_self_attention_the_diagonal_is_the_word_itself_and_from_its_end_the_first() -> None:
+    scores, mask = torch.randn(1, 4, 4), causal_mask(4)
+    assert torch.equal(Diagonal()(scores, mask).weights[0], torch.eye(4))
+    assert Diagonal(from_end=True)(scores, mask).weights[0].argmax(-1).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", CONTROLS)
+@settings(max_examples=20, deadline=None)
+@given(**PROBLEMS, first=st.integers(0, 8))
+def test_controls_are_their_formula(
+    name: str, training: bool, seed: int, batch: int, queries: int, keys: int, first: int
+) -> None:
+    scores, _ = random_problem(seed, batch, queries, keys)
+    lengths = torch.randint(0, keys + 1, (batch,))
+    step = torch.arange(first, first + queries)
+    weights = CONTROLS[name].train(training)(scores, padding_mask(lengths, keys), None, step).weights
+    for b, q in product(range(batch), range(queries)):
+        length = int(lengths[b])
+        expected = [0.0] * keys
+        if length and name == "uniform":
+            expected[:length] = [1 / length] * length
+        elif length:
+            place = min(first + q, length - 1)
+            expected[place if name == "diagonal" else length - 1 - place] = 1
+        assert weights[b, q].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_controls_have_nothing_to_learn_and_choose_nothing(name: str) -> None:
+    select = CONTROLS[name]
+    selection = select(torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3, 4) < 0.7)
+    assert not list(select.parameters())
+    assert not selection.weights.requires_grad
+    assert selection.log_prob is None
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_that_sees_nothing_weighs_nothing(name: str) -> None:
+    mask = torch.tensor([[[True, True, False], [False, False, False]], [[False] * 3] * 2])
+    weights = CONTROLS[name](torch.randn(2, 2, 3), mask).weights
+    assert weights.sum(-1).tolist() == [[1, 0], [0, 0]]
+    assert not weights[~mask].any()
 
 
 # Hard.
@@ -434,7 +517,9 @@ def test_windows_are_exact_in_half_precision() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("select", [Soft(), Unnormalised(), Hard(), GumbelSoftmax(), LocalMonotonic()])
+@pytest.mark.parametrize(
+    "select", [Soft(), Uniform(), Diagonal(), Unnormalised(), Hard(), GumbelSoftmax(), LocalMonotonic()]
+)
 def test_of_no_keys_none_is_selected(select: Select, training: bool) -> None:
     selection = select.train(training)(torch.zeros(2, 3, 0))
     assert selection.weights.shape == (2, 3, 0)

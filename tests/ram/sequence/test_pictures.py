@@ -14,7 +14,7 @@ from torch import Tensor
 from ram.attention import Attention, causal_mask
 from ram.attention.scores import ScaledDot
 from ram.attention.selection import Hard, LocalMonotonic, Soft, Unnormalised
-from ram.sequence.pictures import alignment, direction_of_words, weights_over_words
+from ram.sequence.pictures import accuracy_by_length, alignment, direction_of_words, weights_over_words
 
 TEXTS = [("the", "film", "is", "not", "bad"), ("dull", "!")]
 WEIGHTS = torch.tensor([[[0.1, 0.2, 0.0, 0.3, 0.4]], [[0.5, 0.5, 9.0, 9.0, 9.0]]])
@@ -174,6 +174,54 @@ def test_a_label_is_drawn_as_it_is_written() -> None:
 
 def test_the_names_of_an_alignment_are_drawn_as_they_are_written() -> None:
     assert_picture(alignment(torch.ones(1, 1), ["$^$"], ["$$"]))
+
+
+# How many are right by length.
+
+BLUE, ORANGE = shade("tab10", 0), shade("tab10", 1)
+
+
+def curve(*counts: tuple[int, int, int]) -> np.ndarray:
+    """Of one model without a name: length, how many of that are right, and of how many."""
+    return accuracy_by_length({"": {length: (right, total) for length, right, total in counts}})
+
+
+def place(picture: np.ndarray, colour: tuple[int, ...] = BLUE) -> tuple[float, float]:
+    """Where the colour is, from the upper left corner: down and across."""
+    down, across = np.argwhere(near(picture, colour)).mean(0)
+    return float(down), float(across)
+
+
+def test_the_share_of_right_texts_is_drawn_at_its_height() -> None:
+    none, half, all_ = (curve((4, right, 2)) for right in (0, 1, 2))
+    assert_picture(half)
+    heights = [place(each)[0] for each in (none, half, all_)]
+    assert heights[0] - heights[1] > 50
+    assert heights[1] - heights[2] == pytest.approx(heights[0] - heights[1], abs=2)
+    assert np.array_equal(curve((4, 5, 10)), half), "a share, however many texts there are"
+
+
+@pytest.mark.parametrize("length", [2, 3, 7])
+def test_lengths_are_drawn_at_their_distance_and_joined(length: int) -> None:
+    """From 1 to 9; all texts of one length between are right."""
+    line = near(curve((1, 0, 5), (length, 5, 5), (9, 0, 5)), BLUE)
+    columns = line.any(0).nonzero()[0]
+    assert (np.diff(columns) == 1).all(), "there is a gap"
+    top = line[line.any(1).argmax()].nonzero()[0].mean()
+    assert (top - columns[0]) / (columns[-1] - columns[0]) == pytest.approx((length - 1) / 8, abs=0.02)
+
+
+def test_several_models_are_told_apart_by_colour_and_name() -> None:
+    one, other = {1: (2, 2), 4: (2, 2)}, {1: (0, 2), 4: (0, 2)}
+    picture = accuracy_by_length({"with": one, "without $": other})
+    assert_picture(picture)
+    assert place(picture, BLUE)[0] < place(picture, ORANGE)[0]
+    swapped = accuracy_by_length({"with": other, "without $": one})
+    assert place(swapped, BLUE)[0] > place(swapped, ORANGE)[0]
+    assert not np.array_equal(accuracy_by_length({"with": one, "rather": other}), picture)
+    alone = accuracy_by_length({"": one})
+    assert shows(alone, BLUE) and not shows(alone, ORANGE)
+    assert alone.shape[1] < picture.shape[1], "no room for names where there are none"
 
 
 # The example.

@@ -1,7 +1,9 @@
 """Sampling and search, on models whose every probability is known."""
 
 import math
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,10 +11,16 @@ import torch
 from torch import Tensor
 
 from envs import InputError
+from ram.attention.positions import Learned
+from ram.attention.scores import Additive
+from ram.attention.selection import LocalPredictive
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
+from ram.sequence import decoders
+from ram.sequence.decoders import Attending
 from ram.sequence.encoders import AttentiveRecurrent, Recurrent, Transformer, Words
 from ram.sequence.models import LanguageModel, WordVectors
-from ram.sequence.search import sample, truncated
+from ram.sequence.search import Hypothesis, beam_search, sample, take_rows, truncated
+from ram.sequence.translation import Continuation, EncoderDecoder
 
 SHARES = torch.tensor([0.1, 0.4, 0.2, 0.3])
 
@@ -233,3 +241,357 @@ def test_going_on_word_by_word_equals_reading_all_again(encoder: Any) -> None:
                 break
             expected.append(int(logits.argmax()))
         assert text == expected
+
+
+# Beams, by hand.
+
+
+def told(hypotheses: list[Hypothesis]) -> list[tuple[int, ...]]:
+    return [hypothesis.words for hypothesis in hypotheses]
+
+
+def logs(*shares: float) -> float:
+    return sum(map(math.log, shares))
+
+
+GARDEN_PATH = {
+    START: {A: 0.6, B: 0.4},
+    A: {A: 0.35, C: 0.35, END: 0.3},
+    B: {END: 0.9, C: 0.1},
+    C: {END: 1.0},
+}
+
+
+def test_a_wider_beam_leaves_the_garden_path() -> None:
+    model = chain(GARDEN_PATH)
+    # The likeliest word is A; but of A nothing is likelier than 0.6 * 0.35, whereas B alone has 0.4 * 0.9.
+    (greedy,), (wide,) = (beam_search(model, begun([]), 9, beam_size=size, length_penalty=0) for size in (1, 2))
+    assert told(greedy)[0][0] == A
+    assert told(wide) == [(B,)]
+    assert wide[0].log_prob == wide[0].score == pytest.approx(logs(0.4, 0.9))
+    assert wide[0].ended
+
+
+LATE = {START: {END: 0.45, A: 0.55}, A: {B: 0.9, C: 0.1}, B: {END: 0.9, C: 0.1}, C: {END: 1.0}}
+
+
+@pytest.mark.parametrize(("length_penalty", "best"), [(0.0, ()), (0.5, (A, B)), (1.0, (A, B))])
+def test_the_search_goes_on_after_one_has_ended(length_penalty: float, best: tuple[int, ...]) -> None:
+    (found,) = beam_search(chain(LATE), begun([]), 9, beam_size=2, length_penalty=length_penalty, n_best=2)
+    expected = {
+        (): Hypothesis((), logs(0.45), logs(0.45) / 1, True),
+        (A, B): Hypothesis((A, B), logs(0.55, 0.9, 0.9), logs(0.55, 0.9, 0.9) / 3**length_penalty, True),
+    }
+    assert told(found) == [best, *(words for words in expected if words != best)]
+    for hypothesis in found:
+        right = expected[hypothesis.words]
+        assert (hypothesis.log_prob, hypothesis.score) == pytest.approx((right.log_prob, right.score), rel=1e-5)
+        assert hypothesis.ended
+
+
+def test_what_has_ended_keeps_its_place_in_the_beam() -> None:
+    # After the first word a beam of two is full with the end and A. A B takes the place that is left: A C, which would
+    # have been second, is lost.
+    model = chain({START: {END: 0.4, A: 0.5, B: 0.1}, A: {B: 0.55, C: 0.45}, B: {C: 1.0}, C: {END: 1.0}})
+    (found,) = beam_search(model, begun([]), 9, beam_size=2, n_best=2)
+    assert told(found) == [(A, B, C), ()]
+    (found,) = beam_search(model, begun([]), 9, beam_size=3, n_best=3)
+    assert told(found) == [(A, B, C), (A, C), ()]
+    assert [each.score for each in found] == pytest.approx([logs(0.275) / 4, logs(0.225) / 3, logs(0.4)], rel=1e-5)
+
+
+def test_the_largest_length_is_respected() -> None:
+    endless = chain({START: {A: 0.6, B: 0.4}, A: {B: 1.0}, B: {A: 1.0}})
+    (found,) = beam_search(endless, begun([]), 3, beam_size=2, n_best=2)
+    assert told(found) == [(A, B, A), (B, A, B)]
+    assert not any(hypothesis.ended for hypothesis in found)
+    assert [hypothesis.log_prob for hypothesis in found] == pytest.approx([logs(0.6), logs(0.4)], abs=1e-5)
+    assert [hypothesis.score for hypothesis in found] == pytest.approx([logs(0.6) / 3, logs(0.4) / 3], abs=1e-5)
+
+
+def test_an_end_at_the_largest_length_is_an_end() -> None:
+    model = chain({START: {A: 1.0}, A: {END: 0.6, B: 0.4}, B: {A: 1.0}})
+    (found,) = beam_search(model, begun([]), 2, beam_size=2, n_best=2)
+    assert [(each.words, each.ended) for each in found] == [((A,), True), ((A, B), False)]
+    assert [each.score for each in found] == pytest.approx([logs(0.6) / 2, logs(0.4) / 2], abs=1e-5)
+
+
+def test_where_there_is_no_more_fewer_are_told() -> None:
+    model = chain({START: {A: 0.6, B: 0.4}})
+    (found,) = beam_search(model, begun([]), 1, beam_size=50, n_best=50)
+    assert len(found) == 4  # three words and the end
+    assert told(found)[:2] == [(A,), (B,)]
+
+
+def test_what_is_no_word_is_never_said() -> None:
+    model = chain({})
+    model.words.table.weight.data.zero_()
+    model.out.bias.data[[PADDING, UNKNOWN, START]] = 50.0  # all but certain, were they allowed
+    model.out.bias.data[END] = -1.0
+    (found,) = beam_search(model, begun([]), 3, beam_size=60, n_best=60)
+    assert len(found) == 1 + 3 + 9 + 27
+    assert {word for hypothesis in found for word in hypothesis.words} == {A, B, C}
+    # The rest share what there is: the words 1 / (3 + 1 / e) each.
+    word = -math.log(3 + math.exp(-1))
+    expected = {word - 1, 2 * word - 1, 3 * word - 1, 3 * word}
+    assert {round(each.log_prob, 4) for each in found} == {round(each, 4) for each in expected}
+
+
+def test_prompts_are_gone_on_from() -> None:
+    found = beam_search(chain(NEXT), begun([A], [C], [B]), 9, beam_size=3)
+    assert [told(each) for each in found] == [[(B, C)], [()], [(C,)]]
+    assert found[1][0].log_prob == pytest.approx(logs(0.9), abs=1e-5)
+
+
+def test_nothing_is_computed_once_all_have_ended_and_never_of_what_has() -> None:
+    model, seen = chain(NEXT), []
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    beam_search(model, begun([C], [A], [B]), 50, beam_size=1)
+    assert seen == [3, 2, 1]
+    seen.clear()
+    beam_search(model, begun([C], [A]), 50, beam_size=2)
+    assert seen == [4, 4, 4, 2]  # A B C, after C, ends last
+
+
+# Beams of models of every kind.
+
+small = partial(WordVectors, size=6)
+speaking = partial(decoders.Recurrent, size=6, handover="network")
+LANGUAGE: dict[str, Any] = {
+    "lstm": partial(Recurrent, size=8),
+    "below": partial(AttentiveRecurrent, over="below", cell="gru", size=8),
+    "past": partial(AttentiveRecurrent, size=8),
+    "transformer": partial(Transformer, size=8, num_heads=2, looks_back=True),
+}
+SPEAKING: dict[str, Any] = {
+    "plain": partial(speaking, num_layers=2),
+    "luong": partial(speaking, reading=Attending),
+    "bahdanau": partial(speaking, cell="gru", read="before", reading=partial(Attending, score=Additive)),
+    "local": partial(speaking, cell="rnn", feed=False, reading=partial(Attending, select=LocalPredictive)),
+    "heads": partial(decoders.Transformer, size=6, num_heads=2),
+}
+COPYING = ("luong", "local", "heads")
+MODELS = [*LANGUAGE, *SPEAKING, *(f"{name}_copies" for name in COPYING), "continuation", "continuing_transformer"]
+KNOWN = 10
+
+
+def spoken(name: str, rows: int = 6, known: int = KNOWN, seed: int = 6) -> tuple[Any, Tensor, Any]:
+    """A model of random weights that often ends, what is begun and what it reads in."""
+    torch.manual_seed(seed)
+    kind, copy = name.removesuffix("_copies"), name.endswith("_copies")
+    sources = torch.randint(4, known, (rows, 4))
+    if kind in LANGUAGE:
+        model: Any = LanguageModel(known, small, LANGUAGE[kind])
+    elif kind in SPEAKING:
+        model = EncoderDecoder(known, known, True, small, partial(Recurrent, size=6), SPEAKING[kind], copy=copy)
+    else:
+        encoder = LANGUAGE["transformer" if kind == "continuing_transformer" else "lstm"]
+        model = Continuation(known, known, True, small, encoder)
+    model.double().eval().requires_grad_(False)
+    for part, value in model.named_parameters():
+        value *= 6 if "out." in part or "table" in part else 2  # so that what was said before matters
+    start, memory = torch.cat([torch.full((rows, 1), START), sources[:, :2]], dim=1), None
+    if kind not in LANGUAGE:
+        copies = sources.clone()
+        copies[:, 0] = known + torch.arange(rows) % 3  # that only this source has, and some of the others
+        start, memory = model.begin(sources, torch.full((rows,), 4), copies if copy else None)
+    # Of random texts a third goes on to the end.
+    logits = model.decode(torch.cat([start, torch.randint(4, known, (rows, 8))], dim=1), memory).logits[:, -9:]
+    behind = logits[..., END + 1 :].max(-1).values - logits[..., END]
+    getattr(model, "model", model).out.bias[END] += behind.quantile(1 / 3)
+    return model, start, memory
+
+
+@cache
+def varied(name: str) -> tuple[Any, Tensor, Any]:
+    """Such a model whose rows end at different lengths, likeliest word by word and in a beam of two."""
+    for seed in range(6, 50):
+        model, start, memory = spoken(name, rows=8, seed=seed)
+        greedy = sample(model, start, 8, memory, temperature=0)
+        beams = beam_search(model, start, 8, memory, beam_size=2, n_best=2)
+        last = {max(len(each.words) for each in found) for found in beams}
+        if min(len({len(text) for text in greedy}), len(last)) > 1:
+            return model, start, memory
+    raise AssertionError(f"no {name} of fifty ends at different lengths")
+
+
+def teacher_forced(model: Any, begun: Tensor, memory: Any, row: int, hypothesis: Hypothesis) -> float:
+    """Its log-probability, from one pass over all of it."""
+    said = [*hypothesis.words, *([END] if hypothesis.ended else [])]
+    before, one = begun.shape[1], torch.tensor([row])
+    words = torch.cat([begun[row], torch.tensor(said[:-1], dtype=torch.int64)])[None]
+    logits = model.decode(words, take_rows(memory, one)).logits[0, before - 1 :]
+    log_probs = logits[:, END:].log_softmax(-1)  # the first three are no words
+    return float(log_probs[torch.arange(len(said)), torch.tensor(said) - END].sum())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_beam_of_one_takes_the_likeliest_word_at_every_step(name: str) -> None:
+    model, start, memory = varied(name)
+    greedy = sample(model, start, 8, memory, temperature=0)
+    for length_penalty in (0.0, 1.0):
+        beams = beam_search(model, start, 8, memory, beam_size=1, length_penalty=length_penalty)
+        assert [list(best.words) for (best,) in beams] == greedy
+        assert [best.ended for (best,) in beams] == [len(text) < 8 for text in greedy]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_hypothesis_is_as_likely_as_the_model_says(name: str) -> None:
+    model, start, memory = spoken(name, rows=3)
+    for row, found in enumerate(beam_search(model, start, 6, memory, beam_size=4, length_penalty=0.7, n_best=4)):
+        assert len(found) == 4
+        for hypothesis in found:
+            length = len(hypothesis.words) + hypothesis.ended
+            assert length == 6 or hypothesis.ended
+            expected = teacher_forced(model, start, memory, row, hypothesis)
+            assert hypothesis.log_prob == pytest.approx(expected, abs=1e-6)
+            assert hypothesis.score == pytest.approx(expected / length**0.7, abs=1e-6)
+        assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+        assert len(set(told(found))) == 4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_batch_is_searched_as_row_by_row(name: str) -> None:
+    model, start, memory = varied(name)
+    together = beam_search(model, start, 8, memory, beam_size=2, n_best=2)
+    for row, found in enumerate(together):
+        one = torch.tensor([row])
+        (alone,) = beam_search(model, start[one], 8, take_rows(memory, one), beam_size=2, n_best=2)
+        assert told(found) == told(alone)
+        assert [each.ended for each in found] == [each.ended for each in alone]
+        for part in ("log_prob", "score"):
+            expected = [getattr(each, part) for each in alone]
+            assert [getattr(each, part) for each in found] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_word_that_only_the_source_has_is_copied() -> None:
+    model, start, memory = spoken("luong_copies")
+    model.gate.bias.data -= 50  # nothing of its own
+    for row, found in enumerate(beam_search(model, start, 5, memory, beam_size=3, n_best=3)):
+        assert set(found[0].words) <= set(memory.copies[row].tolist())
+    assert any(word >= KNOWN for found in beam_search(model, start, 5, memory) for word in found[0].words)
+
+
+def every_sequence(model: Any, start: Tensor, memory: Any, words: list[int], longest: int) -> dict[Any, float]:
+    """The log-probability of all that may be said of one row: by words and whether they ended."""
+    found = {}
+    for number in range(longest + 1):
+        for text in product(words, repeat=number):
+            ended = number < longest
+            hypothesis = Hypothesis(text, 0.0, 0.0, ended)
+            found[text, ended] = teacher_forced(model, start, memory, 0, hypothesis)
+    return found
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer", "bahdanau", "luong", "heads", "continuation"])
+def test_a_beam_that_is_wide_enough_finds_the_best_of_all(name: str) -> None:
+    model, start, memory = spoken(name, rows=1, known=END + 4)
+    everything = every_sequence(model, start, memory, [A, B, C], 4)
+    assert len(everything) == 1 + 3 + 9 + 27 + 81
+    assert sum(map(math.exp, everything.values())) == pytest.approx(1)
+    for length_penalty in (0.0, 0.5, 1.0):
+        scores = {key: log_prob / (len(key[0]) + key[1]) ** length_penalty for key, log_prob in everything.items()}
+        expected = sorted(scores, key=lambda key: -scores[key])
+        (found,) = beam_search(model, start, 4, memory, 121, length_penalty, n_best=121)
+        assert {(each.words, each.ended) for each in found} == set(everything)
+        for each, key in zip(found[:10], expected, strict=False):
+            assert (each.words, each.ended) == key
+            assert (each.log_prob, each.score) == pytest.approx((everything[key], scores[key]), abs=1e-6)
+
+
+def plainly(model: Any, start: Tensor, memory: Any, row: int, beam_size: int, longest: int) -> set[tuple[Any, float]]:
+    """A beam search over lists: what it finds of one row, and how likely that is."""
+    one, found = torch.tensor([row]), set[tuple[Any, float]]()
+    alive: list[tuple[Any, float]] = [((), 0.0)]
+    for length in range(1, longest + 1):
+        longer = []
+        for text, log_prob in alive:
+            read = torch.cat([start[row], torch.tensor(text, dtype=torch.int64)])[None]
+            logits = model.decode(read, take_rows(memory, one)).logits[0, -1, END:]
+            longer += [((*text, END + number), log_prob + float(x)) for number, x in enumerate(logits.log_softmax(-1))]
+        kept = sorted(longer, key=lambda each: -each[1])[: beam_size - len(found)]
+        ended = [each for each in kept if each[0][-1] == END or length == longest]
+        found |= {(text, round(log_prob, 6)) for text, log_prob in ended}
+        alive = [each for each in kept if each not in ended]
+    return found
+
+
+@pytest.mark.parametrize("beam_size", [2, 3, 5])
+@pytest.mark.parametrize("name", ["lstm", "luong_copies"])
+def test_a_narrow_beam_finds_what_a_plain_one_does(name: str, beam_size: int) -> None:
+    model, start, memory = varied(name)
+    found = beam_search(model, start, 5, memory, beam_size, n_best=beam_size)
+    for row in range(4):
+        texts = {((*each.words, *[END][: each.ended]), round(each.log_prob, 6)) for each in found[row]}
+        assert texts == plainly(model, start, memory, row, beam_size, 5)
+
+
+def test_a_model_with_fewer_places_ends_before() -> None:
+    torch.manual_seed(0)
+    encoder = partial(Transformer, size=8, num_heads=2, looks_back=True, positions=partial(Learned, max_length=5))
+    model = LanguageModel(KNOWN, small, encoder).eval()
+    model.out.bias.data[END] = -20.0
+    start = begun([A, B], [C, A])
+    for found in beam_search(model, start, 50, beam_size=3, n_best=3):
+        # Three are begun: the next word is told from all of them, the last of three from five.
+        assert [len(each.words) for each in found] == [3, 3, 3]
+        assert not any(each.ended for each in found)
+    assert [len(text) for text in sample(model, start, 50, temperature=0)] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+        ({"beam_size": -1}, "beam_size must be at least 1, got -1"),
+        ({"n_best": 0}, r"n_best must be in 1 \.\. beam_size \(5\), got 0"),
+        ({"n_best": 6}, r"n_best must be in 1 \.\. beam_size \(5\), got 6"),
+        ({"beam_size": 2, "n_best": 3}, r"n_best must be in 1 \.\. beam_size \(2\), got 3"),
+        ({"length_penalty": -0.5}, r"length_penalty must be a finite number of at least 0, got -0\.5"),
+        ({"length_penalty": math.nan}, "length_penalty must be a finite number of at least 0, got nan"),
+        ({"length_penalty": math.inf}, "length_penalty must be a finite number of at least 0, got inf"),
+        ({"max_length": 0}, "max_length must be at least 1, got 0"),
+    ],
+)
+def test_wrong_options_of_a_beam_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        beam_search(chain(NEXT), begun([]), **({"max_length": 9} | options))
+
+
+def test_a_sample_of_no_words_is_refused() -> None:
+    with pytest.raises(InputError, match="max_length must be at least 1, got 0"):
+        sample(chain(NEXT), begun([]), 0)
+
+
+# Rows of whatever holds tensors.
+
+
+@dataclass(frozen=True)
+class Leaf:
+    values: Tensor
+    name: str
+    inner: Any = None
+
+
+def test_rows_are_taken_of_tensors_wherever_they_are() -> None:
+    one, two = torch.arange(3), torch.arange(12).view(3, 2, 2)
+    tree = Leaf(one, "leaf", [(two, None, 7), Leaf(two, "inner", (one, [two])), "text"])
+    rows = torch.tensor([2, 0, 0, 1])
+    taken = take_rows(tree, rows)
+    assert isinstance(taken, Leaf) and taken.name == "leaf"
+    assert taken.values.tolist() == [2, 0, 0, 1]
+    (first, nothing, number), inner, text = taken.inner
+    assert isinstance(taken.inner, list) and isinstance(taken.inner[0], tuple)
+    assert (nothing, number, text) == (None, 7, "text")
+    assert torch.equal(first, two[[2, 0, 0, 1]])
+    assert isinstance(inner, Leaf) and inner.name == "inner"
+    assert isinstance(inner.inner, tuple) and isinstance(inner.inner[1], list)
+    assert inner.inner[0].tolist() == [2, 0, 0, 1] and torch.equal(inner.inner[1][0], two[rows])
+    assert torch.equal(tree.values, torch.arange(3))  # what it was taken of stays
+
+
+def test_what_holds_no_tensor_stays_as_it_is() -> None:
+    assert take_rows(None, torch.tensor([0])) is None
+    assert take_rows(5, torch.tensor([0])) == 5
+    assert take_rows((), torch.tensor([0])) == ()
+    assert take_rows(Leaf, torch.tensor([0])) is Leaf  # the kind itself is no leaf
