@@ -14,11 +14,13 @@ OPTIONS = sorted(path for path in FOLDER.glob("*/*.yaml"))
 NEEDED = {  # the task that has the group
     "attention": ["task=classify_text", "reader=contextual"],
     "corpus": ["task=classify_text"],
+    "decoder": ["task=translate"],
     "encoder": ["task=classify_text"],
     "reader": ["task=classify_text"],
 }
 DATA = {
     "corpus/labelled_file": ["corpus.path=texts.tsv"],
+    "corpus/parallel_files": ["corpus.source=texts.de", "corpus.target=texts.en"],
     "images/folder": ["images.root=pictures"],
     "images/arrays": ["images.path=arrays.npz"],
 }
@@ -46,6 +48,28 @@ def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None
         assert build(config[group], _partial_=True).func.__name__.endswith("Task")
     else:
         assert build(config[place.split("@")[-1]]) is not None
+
+
+@pytest.mark.parametrize(("decoder", "place"), [("luong", "decoder.reading"), ("transformer", "decoder")])
+def test_a_decoder_reads_with_any_attention(decoder: str, place: str) -> None:
+    for path in FOLDER.glob("attention/*.yaml"):
+        config = _compose("task=translate", f"decoder={decoder}", f"attention@{place}={path.stem}")
+        check(config)
+        written = OmegaConf.load(path)
+        taken = OmegaConf.select(config, place)
+        assert (taken.score, taken.select) == (written.score, written.select)  # type: ignore[union-attr]
+        assert build(config.decoder) is not None
+
+
+@pytest.mark.parametrize("corpus", ["reversal", "names", "latin", "arithmetic_results", "cmudict", "inflection"])
+def test_a_translator_takes_any_corpus_of_pairs(corpus: str) -> None:
+    for task in ("translate", "continuation"):
+        config = _compose(f"task={task}", f"corpus={corpus}", "seed=7")
+        check(config)
+        built = build(config.corpus)
+        assert callable(built.detokenize)
+        assert getattr(built, "seed", 7) == 7
+        assert (getattr(built, "ask", "result"), getattr(built, "root", "data")[:4]) == ("result", "data")
 
 
 def test_the_default_job_is_glyphs() -> None:

@@ -30,6 +30,11 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
         thread.join()
 
 
+def _place(module: ModuleType) -> str:
+    """Where the module says where it downloads from; another corpus may take it from there."""
+    return "URL" if hasattr(module, "URL") else "_URL"
+
+
 @pytest.fixture
 def publish(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, dict[str, bytes]], Path]:
     """Call it with the module of a corpus and the bytes of its files, to serve these as the published ones."""
@@ -41,8 +46,25 @@ def publish(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callabl
             name = module._FILES[key][0]
             (mirror.folder / name).write_bytes(data)
             published[key] = (name, hashlib.sha256(data).hexdigest())
-        monkeypatch.setattr(module, "_URL", mirror.url)
+        monkeypatch.setattr(module, _place(module), mirror.url)
         monkeypatch.setattr(module, "_FILES", published)
+        return mirror.folder
+
+    return publish
+
+
+@pytest.fixture
+def publish_by_name(
+    mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[ModuleType, dict[str, bytes]], Path]:
+    """As ``publish``, for a corpus that knows the sums of its files by their names."""
+
+    def publish(module: ModuleType, files: dict[str, bytes]) -> Path:
+        assert files.keys() <= module._SHA256.keys()
+        for name, data in files.items():
+            (mirror.folder / name).write_bytes(data)
+        monkeypatch.setattr(module, _place(module), mirror.url)
+        monkeypatch.setattr(module, "_SHA256", {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
         return mirror.folder
 
     return publish

@@ -209,3 +209,55 @@ def test_the_value_of_an_expression(expression: tuple, equals: int) -> None:
 
 def test_what_somebody_types_is_told_apart_as_the_numbers_are() -> None:
     assert Source().tokenize("Twenty-one is odd") == ("twenty", "one", "is", "odd")
+
+
+# Results alone.
+
+
+@cache
+def _results(split: str, max_operands: int = 3) -> Examples:
+    return Source(max_operands, ask="result").load(split)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_result_is_what_the_expression_equals(split: str) -> None:
+    examples = _results(split)
+    assert examples.targets is not None and examples.references is None and examples.alignments is None
+    for text, target in zip(examples.texts, examples.targets, strict=True):
+        assert "equals" not in text + target and "is" not in text
+        assert eval(_figures(" ".join(text))) == NUMBER[" ".join(target)], (text, target)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_results_are_asked_of_the_expressions_that_are_held_out(split: str) -> None:
+    sides = [text.index("equals") for text in _load(split).texts]
+    whole = zip(_load(split).texts, sides, strict=True)
+    results = _results(split)
+    assert results.targets is not None
+    pairs = list(zip(results.texts, results.targets, strict=True))
+    assert pairs == [(text[:end], text[end + 1 :]) for text, end in whole]
+    assert set(_results("train").texts).isdisjoint(results.texts)
+
+
+def test_results_are_asked_of_expressions_of_each_length_as_often_and_of_no_number_alone() -> None:
+    train = _results("train")
+    lengths = Counter(map(len, train.texts))
+    assert lengths.keys() == {3, 5} and len(train) == 20000
+    assert abs(lengths[3] - 10000) < 283  # four deviations of sqrt(20000) / 2
+    assert len(Source(size=50, ask="result").load("train")) == 50
+
+
+def test_the_results_are_the_same_at_every_call() -> None:
+    first = Source(2, size=100, ask="result").load("train")
+    random.seed(3)
+    assert Source(2, size=100, ask="result").load("train") == first
+    assert Source(2, size=100, ask="result", seed=1).load("train") != first
+
+
+def test_what_is_asked_for_is_checked_on_construction() -> None:
+    with pytest.raises(InputError, match=r"^corpus\.ask must be one of words, result, got 'tags'\.$"):
+        Source(ask="tags")  # type: ignore[arg-type]
+
+
+def test_a_result_is_written_with_spaces() -> None:
+    assert Source(ask="result").detokenize(("twenty", "one")) == "twenty one"

@@ -14,15 +14,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.errors import InputError
-from ram.corpora import Corpus, Examples, tokenize
+from ram.corpora import Corpus, Examples, detokenize, tokenize
 
-EMBEDDED = ["arithmetic", "negation"]
-READ = ["labelled_file", "movie_reviews", "multi30k", "sst2"]
+EMBEDDED = ["arithmetic", "latin", "names", "negation", "reversal"]
+READ = [
+    "cmudict",
+    "inflection",
+    "labelled_file",
+    "movie_reviews",
+    "multi30k",
+    "multi30k_translation",
+    "parallel_files",
+    "sst2",
+]
+LETTERS = ["cmudict", "inflection", "reversal"]  # whose words are letters
+FILES = {"labelled_file": {"path": "reviews.tsv"}, "parallel_files": {"source": "a.de", "target": "a.en"}}
 
 
 def _source(name: str) -> Corpus:
-    options = {"path": "reviews.tsv"} if name == "labelled_file" else {}
-    return importlib.import_module(f"ram.corpora.{name}").Source(**options)
+    return importlib.import_module(f"ram.corpora.{name}").Source(**FILES.get(name, {}))
 
 
 class Touched(AssertionError):
@@ -60,9 +70,14 @@ def test_unknown_splits_are_refused(name: str) -> None:
         _source(name).load("dev")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", EMBEDDED + READ)
+@pytest.mark.parametrize("name", [name for name in EMBEDDED + READ if name not in LETTERS])
 def test_what_somebody_types_is_told_apart_into_words(name: str) -> None:
     assert _source(name).tokenize("  Two\tplus THREE\n") == ("two", "plus", "three")
+
+
+@pytest.mark.parametrize("name", ["cmudict", "reversal"])
+def test_what_somebody_types_is_told_apart_into_letters(name: str) -> None:
+    assert _source(name).tokenize(" \tAbc\n") == ("a", "b", "c")
 
 
 # Examples.
@@ -90,6 +105,14 @@ def test_one_target_a_text(targets: tuple) -> None:
         Examples(TEXTS, targets)
 
 
+@pytest.mark.parametrize("name", ["references", "alignments"])
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_references_and_alignments_are_as_many_as_texts(name: str, count: int) -> None:
+    values: dict[str, Any] = {"references": ("one right",), "alignments": (0, -1)}
+    with pytest.raises(InputError, match=f"^There are 3 texts, but {count} {name}\\.$"):
+        Examples(TEXTS, **{name: (values[name],) * count})
+
+
 @pytest.mark.parametrize("targets", [("x", "y", "z"), (("x",), ("y", "Y"), ("z",))])
 def test_the_chosen_are_in_their_order_with_their_targets(targets: tuple) -> None:
     chosen = Examples(TEXTS, targets).choose([2, 0, 2])
@@ -98,6 +121,15 @@ def test_the_chosen_are_in_their_order_with_their_targets(targets: tuple) -> Non
 
 def test_texts_without_targets_are_chosen_without_any() -> None:
     assert Examples(TEXTS).choose([1]) == Examples((("b", "c"),), None)
+
+
+def test_the_chosen_keep_their_references_and_alignments() -> None:
+    targets, references = (("x",), ("y", "Y"), ("z",)), (("X", "x"), ("yY",), ("Z",))
+    alignments = ((0,), (1, 0), (-1,))
+    chosen = Examples(TEXTS, targets, references, alignments).choose([1, 2])
+    assert chosen == Examples((("b", "c"), ("d",)), (("y", "Y"), ("z",)), (("yY",), ("Z",)), ((1, 0), (-1,)))
+    assert Examples(TEXTS, targets, references).choose([0]).alignments is None
+    assert Examples(TEXTS, targets, alignments=alignments).choose([0]).references is None
 
 
 # Words.
@@ -136,3 +168,32 @@ def test_nothing_but_the_space_is_lost(text: str) -> None:
     one_way = unicodedata.normalize("NFC", text).replace("\u2019", "'")
     assert "".join(words) == "".join(sign for sign in one_way if not sign.isspace())
     assert all(words)
+
+
+# Sentences, written.
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        ("the cat sat .", "the cat sat."),
+        ("no , stop ! why ? yes ; or : it …", "no, stop! why? yes; or: it…"),
+        ("a ( small ) dog [ or { cat } ] .", "a (small) dog [or {cat}]."),
+        ("( ( a ) ) .", "((a))."),
+        ("50 % of them", "50% of them"),
+        ('he says " hello " , twice', 'he says " hello ", twice'),
+        ("well-known dogs ' bowl - don't", "well-known dogs ' bowl - don't"),
+        ("3 . 50 €", "3. 50 €"),
+        ("word", "word"),
+        ("", ""),
+    ],
+)
+def test_words_and_signs_are_written_as_usual(words: str, written: str) -> None:
+    assert detokenize(words.split()) == written
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("aBé1_'\u2019.,;:!?()[]{}%…\"-€ \n")) | st.text())
+def test_what_is_written_is_told_apart_into_the_same_words(text: str) -> None:
+    words = tokenize(text, lower=False)
+    assert tokenize(detokenize(words), lower=False) == words

@@ -31,6 +31,36 @@ def test_unknown_words_are_one_word() -> None:
     assert vocabulary.decode([1, 4]) == ["<unknown>", "cat"]
 
 
+def test_unknown_words_are_told_each_once_in_their_order() -> None:
+    vocabulary = Vocabulary(["cat", "dog"])
+    assert vocabulary.unknown(["cow", "cat", "ant", "cow", "Dog"]) == ("cow", "ant", "Dog")
+    assert vocabulary.unknown(["dog", "cat"]) == vocabulary.unknown([]) == ()
+
+
+def test_unknown_words_may_have_numbers_after_all_others() -> None:
+    vocabulary = Vocabulary(["cat", "dog"])  # up to 5
+    assert vocabulary.encode(["cow", "dog", "ant", "ox", "cow"], ("cow", "ant")) == [6, 5, 7, UNKNOWN, 6]
+    assert vocabulary.decode([7, 4, 6, UNKNOWN], ("cow", "ant")) == ["ant", "cat", "cow", "<unknown>"]
+    assert vocabulary.names([7, 4, 3], ("cow", "ant")) == ["ant", "cat", "<end>"]
+    assert vocabulary.encode(["cat", "cow"], ("cat", "cow")) == [4, 7]  # what is known keeps its number
+    with pytest.raises(IndexError):
+        vocabulary.decode([8], ("cow", "ant"))
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("abc'é"), min_size=1)), st.lists(st.text(st.sampled_from("abc")), unique=True))
+def test_decoding_with_the_unknown_words_undoes_encoding(text: list[str], words: list[str]) -> None:
+    vocabulary = Vocabulary(words)
+    unknown = vocabulary.unknown(text)
+    assert vocabulary.decode(vocabulary.encode(text, unknown), unknown) == text
+
+
+def test_what_is_restored_is_the_same() -> None:
+    vocabulary = Vocabulary(["dog", "cat"])
+    assert vocabulary.state() == ["dog", "cat"]
+    assert Vocabulary.restore(vocabulary.state()).words == vocabulary.words
+
+
 def test_decoding_names_the_special_ones() -> None:
     assert Vocabulary(["cat"]).decode([2, 4, 3, 0]) == ["<start>", "cat", "<end>", "<padding>"]
 

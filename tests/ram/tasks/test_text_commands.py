@@ -17,9 +17,12 @@ from ram import evaluate, train
 from ram.tasks.classify_text import ClassifyTextTask, TextClassifier
 from ram.tasks.language_model import TrainedLanguageModel
 from ram.tasks.tag import TrainedTagger
+from ram.tasks.translate import TrainedTranslator, TranslateTask
 
 SMALL = ["task.batch_size=16", "task.model.words.size=8", "encoder.size=8", "trainer.log_every=1"]
 LINES = "praise\tgood film\nblame\tbad film\npraise\tfine plot\nblame\tdull plot\n" * 8
+GERMAN = "der hund rennt\nEine Katze, müde\nhunde\nder kleine hund\n" * 10
+ENGLISH = "the dog runs\nA cat, tired\ndogs\nthe small dog\n" * 10
 TAGS = """
 from dataclasses import dataclass
 
@@ -44,6 +47,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("texts.tsv").write_text(LINES)
+    Path("pairs.de").write_text(GERMAN, encoding="utf-8")
+    Path("pairs.en").write_text(ENGLISH, encoding="utf-8")
     Path("tagged_words.py").write_text(TAGS)
     monkeypatch.delitem(sys.modules, "tagged_words", raising=False)  # of an earlier test
 
@@ -79,6 +84,9 @@ def _events(run: Path) -> EventAccumulator:
 
 
 FILE = ["experiment=negation", "corpus=labelled_file", "corpus.path=texts.tsv"]
+PAIRS = ["task=translate", "corpus=parallel_files", "corpus.source=pairs.de", "corpus.target=pairs.en"]
+PIECES = ["task.pieces=30", "task.shared_vocabulary=true", "task.model.copy=true"]
+TRANSFORMER = ["decoder=transformer", "decoder.num_heads=2", "decoder.num_layers=1"]
 
 
 def test_a_classifier_leaves_everything_and_is_used_without_its_corpus(
@@ -150,6 +158,89 @@ def test_a_language_model_answers_and_writes(monkeypatch: pytest.MonkeyPatch) ->
     assert texts == model.sample(3, "Two plus", temperature=2.0, max_length=5, seed=1)
 
 
+@pytest.mark.parametrize("options", [[], [*PIECES, *TRANSFORMER]], ids=["words", "pieces"])
+def test_a_translator_leaves_everything_and_is_used_without_its_corpus(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _train(monkeypatch, *PAIRS, "decoder.size=8", *options, "trainer.max_epochs=2", "trainer.picture_every=1")
+    metrics = _metrics(run)
+    measured = {f"test/{name}" for name in ("perplexity", "accuracy", "exact", "bleu", "chrf")}
+    assert measured | {"validation/exact", "parameters", "texts_per_second"} <= metrics.keys()
+    drawn = ("alignment_1.png", "alignment_2.png", "alignment_3.png", "lengths.png")
+    for name in drawn:
+        with Image.open(run / name) as picture:
+            assert picture.mode == "RGB"
+    lines = (run / "translations.txt").read_text(encoding="utf-8").splitlines()
+    texts = [line.removeprefix("source  ") for line in lines[::4]]
+    right = [line.removeprefix("right   ") for line in lines[1::4]]
+    both = dict(zip(GERMAN.lower().replace(",", " ,").splitlines(), ENGLISH.lower().splitlines(), strict=True))
+    assert len(texts) == 4 and right == [both[text] for text in texts]
+    events = _events(run)
+    assert set(events.Tags()["images"]) == {f"{split}/{name}" for split in ("validation", "test") for name in drawn}
+    assert {"loss/answer", "train/accuracy", "validation/exact", "validation/bleu"} <= set(events.Tags()["scalars"])
+
+    capsys.readouterr()
+    _command(monkeypatch, evaluate, f"run={run}")
+    printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert printed == {name: f"{value:.2f}" for name, value in metrics.items() if "/" in name}
+
+    Path("pairs.de").unlink()
+    model = ram.load(run)
+    assert isinstance(model, TrainedTranslator)
+    said = model.translate(["Der Hund, rennt!", "katze"])
+    assert len(said) == 2 and said == [model.translate([text])[0] for text in ("Der Hund, rennt!", "katze")]
+    several = model.n_best(["hunde"], 3)[0]
+    assert len(set(several)) == 3
+    with pytest.raises(InputError, match="Text 0 has no words"):
+        model.translate([""])
+    assert "pairs.de cannot be read" in _refusal(monkeypatch, evaluate, f"run={run}")
+
+
+def test_a_language_model_that_goes_on_is_trained_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["corpus.size=32", "corpus.max_length=3", "task.source_weight=0.5", "trainer.max_steps=1"]
+    run = _train(monkeypatch, "task=continuation", *options)
+    assert _metrics(run)["test/perplexity"] > 1
+    assert "loss/source" in _events(run).Tags()["scalars"]
+    assert not (run / "alignment_1.png").exists()
+    (said,) = ram.load(run).translate(["abc"])
+    assert set(said) <= set("abcdefghijklmnopqrstuvwxyz")
+
+
+def test_other_words_than_those_of_a_translator_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _train(monkeypatch, *PAIRS, "decoder.size=8", "trainer.max_epochs=1")
+    for file, text, changed in [("pairs.de", GERMAN, "kater"), ("pairs.en", ENGLISH, "tomcat")]:
+        Path(file).write_text(text.replace("hund", changed).replace("dog", changed), encoding="utf-8")
+        assert "best.pt does not fit" in _refusal(monkeypatch, evaluate, f"run={run}")
+        assert "last.pt does not fit" in _refusal(monkeypatch, train, f"resume={run}", "trainer.max_epochs=2")
+        Path(file).write_text(text, encoding="utf-8")
+    _command(monkeypatch, train, f"resume={run}", "trainer.max_epochs=2")
+
+
+def test_an_interrupted_translator_ends_like_an_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = ["attention@decoder.reading=hard", "decoder.size=8", "decoder.dropout=0.2", "task.sampled_inputs=1.0"]
+    random += ["task.model.words.word_dropout=0.2", "task.pieces=24", "task.label_smoothing=0.1", "task.batch_size=8"]
+    whole = _train(monkeypatch, *PAIRS, *random, "trainer.max_epochs=3", run="runs/whole")
+    forward = TranslateTask.forward
+
+    def interrupted(self: TranslateTask, at: int) -> object:
+        if at == 5:
+            os.kill(os.getpid(), 2)
+        return forward(self, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslateTask, "forward", interrupted)
+        with pytest.raises(SystemExit, match="Interrupted after step 6"):
+            _train(monkeypatch, *PAIRS, *random, "trainer.max_epochs=3", run="runs/cut")
+    _command(monkeypatch, train, "resume=runs/cut")
+    ends = [torch.load(run / "checkpoints/last.pt") for run in (whole, Path("runs/cut"))]
+    for part in ("task", "average"):
+        first, second = (end[part] for end in ends)
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first if name != "_extra_state")
+    names = [name for name in _metrics(whole) if "/" in name]
+    assert [_metrics(whole)[name] for name in names] == [_metrics(Path("runs/cut"))[name] for name in names]
+
+
 def test_a_vocabulary_that_does_not_fit_the_checkpoint_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _train(monkeypatch, *FILE, "trainer.max_epochs=1")
     for changed in (LINES.replace("fine", "nice"), LINES + "praise\tan unheard of word\n" * 9):
@@ -212,6 +303,24 @@ def test_a_tied_model_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
         (["experiment=arithmetic", "encoder.looks_back=false"], "must not see what comes next"),
         (["experiment=arithmetic", "task.model.tied=true", "encoder.size=4"], "task.model.tied=true needs"),
         (["experiment=arithmetic", "task.answer_after=makes"], "task.answer_after='makes'"),
+        (["task=translate", "corpus=negation"], "task=translate needs a corpus of pairs of texts"),
+        (["task=translate", "corpus.max_length=0"], "corpus.max_length must be at least 1, got 0"),
+        (["task=translate", "task.sampled_inputs=2"], "task.sampled_inputs must be in [0, 1]"),
+        (["task=translate", "task.search.max_length=0"], "task.search.max_length must be at least 1"),
+        (["task=translate", "task.monitor=bleu", "task.bleu=false"], "task.monitor must be exact, perplexity, or bleu"),
+        (["task=translate", "task.pieces=100000"], "task.pieces=100000 cannot be found in the corpus"),
+        (["task=translate", "task.pieces=40", "task.model.copy=true"], "task.model.copy=true of task.pieces needs"),
+        (
+            ["task=translate", "decoder=lstm", "task.model.copy=true"],
+            "task.model.copy=true needs a decoder that weighs",
+        ),
+        (["task=translate", "decoder.handover=state"], "decoder.handover=state needs decoder.size (128)"),
+        (["task=translate", "task.model.tied=true"], "task.model.tied=true needs task.model.words.size (8)"),
+        (
+            ["task=continuation", "task.shared_vocabulary=false"],
+            "needs one vocabulary: set task.shared_vocabulary=true",
+        ),
+        (["task=continuation", "encoder.bidirectional=true"], "must not see what comes next"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str) -> None:

@@ -1,0 +1,255 @@
+"""Latin, translated again by a dictionary and a grammar written here."""
+
+import random
+import re
+from collections import Counter
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from envs.errors import InputError
+from ram.corpora import Examples
+from ram.corpora.latin import Source
+
+SPLITS = ("train", "validation", "test")
+
+GIRLS = {  # of the first declension
+    "puella": "girl",
+    "femina": "woman",
+    "nauta": "sailor",
+    "agricola": "farmer",
+    "regina": "queen",
+    "aquila": "eagle",
+}
+WOLVES = {  # of the second
+    "servus": "servant",
+    "equus": "horse",
+    "amicus": "friend",
+    "lupus": "wolf",
+    "medicus": "doctor",
+    "discipulus": "pupil",
+}
+MEN = {"nauta", "agricola"}  # masculine nouns of the first declension
+PLURALS = {"woman": "women", "wolf": "wolves"}
+QUALITIES = {
+    "magnus": "big",
+    "parvus": "small",
+    "bonus": "good",
+    "laetus": "happy",
+    "fessus": "tired",
+    "novus": "new",
+    "clarus": "famous",
+}
+VERBS = {  # of one and of several, English of one and of several
+    "amat amant": "loves love",
+    "videt vident": "sees see",
+    "laudat laudant": "praises praise",
+    "vocat vocant": "calls call",
+    "portat portant": "carries carry",
+    "timet timent": "fears fear",
+    "cantat cantant": "sings sing",
+    "dormit dormiunt": "sleeps sleep",
+    "currit currunt": "runs run",
+}
+TRANSITIVE = {"love", "see", "praise", "call", "carry", "fear"}
+ADVERBS = {"hodie": "today", "saepe": "often", "nunc": "now"}
+FIRST = {"a": ("subject", 1), "ae": ("subject", 2), "am": ("object", 1), "as": ("object", 2)}
+SECOND = {"us": ("subject", 1), "i": ("subject", 2), "um": ("object", 1), "os": ("object", 2)}
+
+
+class Form(NamedTuple):
+    """What a Latin word says."""
+
+    kind: str
+    english: str
+    case: str = ""
+    number: int = 0
+    feminine: bool = False
+
+
+def _dictionary() -> dict[str, Form]:
+    forms: dict[str, Form] = {}
+    for nouns, endings in [(GIRLS, FIRST), (WOLVES, SECOND)]:
+        for noun, english in nouns.items():
+            stem = noun.removesuffix("us").removesuffix("a")
+            for ending, (case, number) in endings.items():
+                said = english if number == 1 else PLURALS.get(english, english + "s")
+                forms[stem + ending] = Form("noun", said, case, number, nouns is GIRLS and noun not in MEN)
+    for quality, english in QUALITIES.items():
+        for feminine, endings in [(True, FIRST), (False, SECOND)]:
+            for ending, (case, number) in endings.items():
+                forms[quality.removesuffix("us") + ending] = Form("adjective", english, case, number, feminine)
+    for latin, english in VERBS.items():
+        for number, (one, other) in enumerate(zip(latin.split(), english.split(), strict=True), start=1):
+            forms[one] = Form("verb", other, number=number)
+    for latin, english in ADVERBS.items():
+        forms[latin] = Form("adverb", english)
+    return forms
+
+
+FORMS = _dictionary()
+
+
+def _translate(text: tuple[str, ...]) -> tuple[list[str], list[int]]:
+    """English, and of every word the place of the Latin one it stands for, or -1."""
+    names = [place for place, word in enumerate(text) if word not in FORMS and word != "non"]
+    nouns = {form.case: place for place, form in _known(text) if form.kind == "noun"}
+    adjectives = {form.case: place for place, form in _known(text) if form.kind == "adjective"}
+    (verb,) = (place for place, form in _known(text) if form.kind == "verb")
+    adverbs = [place for place, form in _known(text) if form.kind == "adverb"]
+    assert len(nouns) + len(names) == (2 if _dictionary_form(FORMS[text[verb]]) in TRANSITIVE else 1), text
+
+    def phrase(case: str) -> list[tuple[str, int]]:
+        """A noun with its article and perhaps a quality; or else the name."""
+        if case not in nouns:
+            return [(text[place], place) for place in names]
+        noun, said = FORMS[text[nouns[case]]], [("the", -1)]
+        if case in adjectives:
+            quality = FORMS[text[adjectives[case]]]
+            assert abs(adjectives[case] - nouns[case]) == 1, text
+            assert quality[2:] == noun[2:], f"they do not agree: {text}"
+            said.append((quality.english, adjectives[case]))
+        return [*said, (noun.english, nouns[case])]
+
+    number = FORMS[text[nouns["subject"]]].number if "subject" in nouns else 1
+    assert FORMS[text[verb]].number == number, text
+    said = phrase("subject")
+    if "non" in text:
+        assert text.index("non") == verb - 1
+        said += [("does" if number == 1 else "do", -1), ("not", verb - 1), (_dictionary_form(FORMS[text[verb]]), verb)]
+    else:
+        said.append((FORMS[text[verb]].english, verb))
+    if _dictionary_form(FORMS[text[verb]]) in TRANSITIVE:
+        said += phrase("object")
+    said += [(FORMS[text[place]].english, place) for place in adverbs]
+    words, places = zip(*said, strict=True)
+    return list(words), list(places)
+
+
+def _known(text: tuple[str, ...]) -> list[tuple[int, Form]]:
+    return [(place, FORMS[word]) for place, word in enumerate(text) if word in FORMS]
+
+
+def _dictionary_form(verb: Form) -> str:
+    return next(each.split()[1] for each in VERBS.values() if verb.english in each.split())
+
+
+@cache
+def _load(split: str, seed: int = 0) -> Examples:
+    return Source(seed=seed).load(split)  # type: ignore[arg-type]
+
+
+def _names(split: str, seed: int = 0) -> list[str]:
+    return [word for text in _load(split, seed).texts for word in text if word not in FORMS and word != "non"]
+
+
+@pytest.mark.parametrize(
+    ("latin", "english", "places"),
+    [
+        ("lupum puella non timet", "the girl does not fear the wolf", [-1, 1, -1, 2, 3, -1, 0]),
+        ("saepe magnas aquilas videt nauta", "the sailor sees the big eagles often", [-1, 4, 3, -1, 1, 2, 0]),
+        ("currunt feminae bonae", "the good women run", [-1, 2, 1, 0]),
+        ("nunc zihoje vocant medici", "the doctors call zihoje now", [-1, 3, 2, 1, 0]),
+        ("tamilo parvum equum portat", "tamilo carries the small horse", [0, 3, -1, 1, 2]),
+    ],
+)
+def test_the_grammar_of_the_test(latin: str, english: str, places: list[int]) -> None:
+    assert _translate(tuple(latin.split())) == (english.split(), places)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_sentence_is_translated_and_aligned_as_the_grammar_has_it(split: str) -> None:
+    examples = _load(split)
+    assert examples.targets is not None and examples.alignments is not None
+    for text, target, places in zip(examples.texts, examples.targets, examples.alignments, strict=True):
+        assert (list(target), list(places)) == _translate(text), text
+
+
+def test_alignments_lie_within_the_sentence_and_leave_articles_and_do_alone() -> None:
+    unaligned: Counter = Counter()
+    for split in SPLITS:
+        examples = _load(split)
+        assert examples.targets is not None and examples.alignments is not None
+        for text, target, places in zip(examples.texts, examples.targets, examples.alignments, strict=True):
+            assert len(places) == len(target)
+            assert sorted(place for place in places if place >= 0) == list(range(len(text))), "every word is meant once"
+            unaligned.update(word for word, place in zip(target, places, strict=True) if place < 0)
+    assert unaligned.keys() == {"the", "do", "does"}
+
+
+def test_all_words_of_the_grammar_are_in_training() -> None:
+    assert FORMS.keys() <= {word for text in _load("train").texts for word in text}
+
+
+def test_the_object_comes_before_and_after_the_subject() -> None:
+    """Only the ending tells which is which."""
+    orders = Counter(
+        tuple(form.case for _, form in _known(text) if form.kind == "noun") for text in _load("train").texts
+    )
+    assert orders["subject", "object"] > 2000 and orders["object", "subject"] > 500
+
+
+def test_the_verb_stands_at_the_end_in_front_and_in_the_middle() -> None:
+    places = Counter()
+    for text in _load("train").texts:
+        nouns = [place for place, form in _known(text) if form.kind == "noun"]
+        (verb,) = (place for place, form in _known(text) if form.kind == "verb")
+        if len(nouns) == 2:
+            places[sum(place < verb for place in nouns)] += 1
+    assert places.keys() == {0, 1, 2}
+
+
+def test_no_sentence_of_a_split_is_in_another() -> None:
+    train, validation, test = (set(_load(split).texts) for split in SPLITS)
+    assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
+    assert set(_load("train", seed=1).texts).isdisjoint(validation | test)
+
+
+def test_no_name_of_a_split_is_in_another() -> None:
+    train, validation, test = (set(_names(split)) for split in SPLITS)
+    assert len(test) > 100
+    assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
+    assert set(_names("train", seed=1)).isdisjoint(validation | test)
+
+
+def test_one_noun_in_ten_is_a_name() -> None:
+    nouns = sum(form.kind == "noun" for text in _load("train").texts for _, form in _known(text))
+    assert 0.06 < len(_names("train")) / (nouns + len(_names("train"))) < 0.12
+
+
+def test_no_name_is_a_word_of_the_dictionary() -> None:
+    examples = _load("train", seed=2)
+    assert examples.targets is not None and examples.alignments is not None
+    kept = {
+        word
+        for text, target, places in zip(examples.texts, examples.targets, examples.alignments, strict=True)
+        for word, place in zip(target, places, strict=True)
+        if place >= 0 and text[place] == word
+    }
+    assert len(kept) > 1000 and all(re.fullmatch("([bdfghjklmnprstvz][aeiou]){2,3}[nsr]?", word) for word in kept)
+    assert kept.isdisjoint(FORMS)
+
+
+def test_the_sentences_are_the_same_at_every_call() -> None:
+    first = Source(size=100).load("train")
+    random.seed(3)
+    assert Source(size=100).load("train") == first
+    assert Source(size=100, seed=1).load("train") != first
+
+
+def test_the_size_is_that_of_training_alone() -> None:
+    assert [len(_load(split)) for split in SPLITS] == [10000, 500, 1000]
+    assert len(Source(size=7).load("train")) == 7
+    assert Source(size=7).load("test") == _load("test")
+    assert _load("test").references is None
+
+
+def test_what_somebody_types_is_told_apart_into_words() -> None:
+    assert Source().tokenize("Lupum puella non timet.") == ("lupum", "puella", "non", "timet", ".")
+    assert Source().detokenize(("the", "girl", "runs", ".")) == "the girl runs."
+
+
+def test_the_size_is_checked_on_construction() -> None:
+    with pytest.raises(InputError, match=r"^corpus\.size must be at least 1, got 0\.$"):
+        Source(size=0)
