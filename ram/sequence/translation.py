@@ -147,8 +147,10 @@ class EncoderDecoder(Translator):
         )
         if self.gate is None:
             return said
-        if decoded.weights is None or memory.copies is None:
+        if decoded.weights is None:
             raise InputError("task.model.copy=true needs a decoder that weighs the source, such as decoder=luong.")
+        if memory.copies is None:
+            raise InputError("A model that copies must be told the numbers of the source's words: give it copies.")
         own = self.gate(torch.cat([output, vectors], dim=-1)).sigmoid()
         logits, copied = mixed(said.logits, decoded.weights, memory.copies, own)
         return replace(said, logits=logits, copied=copied)

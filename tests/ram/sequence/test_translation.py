@@ -548,7 +548,7 @@ def test_a_decoder_that_weighs_nothing_copies_nothing(decoder: str) -> None:
 
 
 def test_to_copy_the_numbers_of_the_source_must_be_told() -> None:
-    with pytest.raises(InputError, match=r"task\.model\.copy=true"):
+    with pytest.raises(InputError, match="give it copies"):
         told(translator("luong", copy=True), [0, 1])
 
 

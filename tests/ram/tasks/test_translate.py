@@ -770,6 +770,19 @@ def test_what_is_said_up_to_the_last_position_is_drawn_too(kind: str) -> None:
     assert "translations.txt" in task.pictures("test")
 
 
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_a_pair_longer_than_the_positions_of_a_continuation_is_refused_before_training(split: str) -> None:
+    """Source and target have five words together, and there are two start symbols."""
+    positions = partial(LearnedPositions, max_length=7)
+    parts = MODELS["causal"] | {"encoder": partial(MODELS["causal"]["encoder"], positions=positions)}
+    fits, long = pairs("a b a: b a", "a: b"), pairs("a b a: b a b", "a: b")
+    task = translate(fits, **parts)
+    assert math.isfinite(task(0).loss.item()) and math.isfinite(task.eval().evaluate("test")["perplexity"])
+    told = rf"^A text to be said in the {split} split has 8 words or pieces, and the model positions for 7"
+    with pytest.raises(InputError, match=told):
+        translate(Given(**({"train": fits, "validation": fits, "test": fits} | {split: long})), **parts)
+
+
 def test_pairs_that_fit_the_positions_of_a_continuation_fit_together() -> None:
     """Source and target of either have five words, and there are two start symbols."""
     positions = partial(LearnedPositions, max_length=7)
