@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from ram.corpora.files import fetch, read_lines
 _NAME = "cmudict.dict"
 _URL = "https://raw.githubusercontent.com/cmusphinx/cmudict/master/" + _NAME
 _SHA256 = "81917843c7f44ce2b094ac63873c2c7a4cf802040792c455ba3ca406891c3d22"
+_STRESS = re.compile("[012]")
 _SHARE = {"validation": 2, "test": 10}  # percent of the words
 
 
@@ -35,11 +37,11 @@ class Source:
         check_split(split)
         spoken: dict[str, list[str]] = defaultdict(list)
         for line in read_lines(fetch(self.root, _NAME, _URL, _SHA256)):
-            word, *phonemes = line.split("#")[0].split()
-            written = " ".join(phonemes if self.stress else (phoneme.rstrip("012") for phoneme in phonemes))
+            word, _, phonemes = line.split("#")[0].strip().partition(" ")
             word = word.split("(")[0]
-            if _split_of(word) == split and written not in spoken[word]:
-                spoken[word].append(written)
+            if _split_of(word) == split:
+                written = phonemes if self.stress else _STRESS.sub("", phonemes)
+                spoken[word] += [] if written in spoken[word] else [written]
         pairs = [
             (tuple(word), tuple(one.split()), tuple(all_))
             for word, all_ in spoken.items()

@@ -58,9 +58,9 @@ class Source:
         )
 
     def tokenize(self, text: str) -> Words:
-        """The tags of a line that ends in them, and the letters of the word before."""
+        """The tags of a line that ends in them, such as <V>, and the letters of the word before."""
         word, _, tags = text.strip().replace("\t", " ").rpartition(" ")
-        return (*tags.split(";"), *word.strip().replace(" ", _SPACE))
+        return (*(f"<{tag}>" for tag in tags.split(";") if tag), *word.strip().replace(" ", _SPACE))
 
     def detokenize(self, words: Sequence[str]) -> str:
         return "".join(words).replace(_SPACE, " ")

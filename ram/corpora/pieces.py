@@ -12,9 +12,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from ram.corpora.batches import pad
-from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
-
-_SPECIAL = 4
+from ram.corpora.vocabulary import END, PADDING, SPECIAL, START, UNKNOWN
 
 
 class Pieces:
@@ -36,7 +34,7 @@ class Pieces:
             InputError: the texts do not hold so many, or have more letters.
         """
         lines, written = [" ".join(text) for text in texts], io.BytesIO()
-        least = len(set("".join(lines)) | {" "}) + _SPECIAL
+        least = len(set("".join(lines)) | {" "}) + len(SPECIAL)
         if number < least:
             raise InputError(f"task.pieces={number} cannot be found in the corpus: all letters alone are {least}.")
         try:
@@ -82,7 +80,8 @@ class Pieces:
 
     def names(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
         """Every piece by itself; one that begins a word has a low line before it."""
-        return [self._processor.id_to_piece(number).replace("\u2581", "_") for number in numbers]
+        pieces = self._processor.id_to_piece
+        return [SPECIAL[each] if each < len(SPECIAL) else pieces(each).replace("\u2581", "_") for each in numbers]
 
     def places(self, numbers: Sequence[int]) -> list[int]:
         """Which word of a text each of its numbers is part of."""

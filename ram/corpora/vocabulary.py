@@ -12,7 +12,7 @@ from envs.errors import InputError
 from ram.corpora.batches import pad
 
 PADDING, UNKNOWN, START, END = range(4)
-_SPECIAL = ("<padding>", "<unknown>", "<start>", "<end>")
+SPECIAL = ("<padding>", "<unknown>", "<start>", "<end>")
 
 
 class Vocabulary:
@@ -28,7 +28,7 @@ class Vocabulary:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.known = tuple(words)
-        self.words = (*_SPECIAL, *words)
+        self.words = (*SPECIAL, *words)
         self._number = {word: number for number, word in enumerate(self.words)}
         if len(self._number) < len(self.words):
             raise InputError("A vocabulary holds every word once.")
@@ -36,7 +36,7 @@ class Vocabulary:
     @classmethod
     def of(cls, texts: Iterable[Sequence[str]], min_count: int = 1) -> Vocabulary:
         """All words that come up at least ``min_count`` times, the commonest first."""
-        counts = Counter(word for text in texts for word in text if word not in _SPECIAL)
+        counts = Counter(word for text in texts for word in text if word not in SPECIAL)
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
         return cls([word for word in ordered if counts[word] >= min_count])
 

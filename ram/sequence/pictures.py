@@ -228,7 +228,7 @@ def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> n
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7.6 if len(counts) > 1 else 6, 3.8), dpi=110, facecolor="white", layout="constrained")
+    figure = Figure(figsize=(10 if len(counts) > 1 else 6, 3.8), dpi=110, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
     for number, (name, lengths) in enumerate(counts.items()):
         shares = [100 * right / total for right, total in lengths.values()]

@@ -27,12 +27,12 @@ def test_the_tags_and_the_letters_become_letters(tmp_path: Path, publish_by_name
     publish_by_name(inflection, SMALL)
     source = Source(str(tmp_path))
     assert source.load("train") == Examples(
-        (("V", "IND", "PST", "1", "SG", *"abbauen"), ("N", "NOM", "PL", *"Hahn")),
+        (("<V>", "<IND>", "<PST>", "<1>", "<SG>", *"abbauen"), ("<N>", "<NOM>", "<PL>", *"Hahn")),
         (tuple("baute␣ab"), tuple("Hähne")),
         (("baute ab",), ("Hähne",)),
     )
     assert source.load("validation").targets == (("s", "a", "h"),)
-    assert source.load("test").texts == (("N", "ACC", "SG", *"zu␣Fuß"),)
+    assert source.load("test").texts == (("<N>", "<ACC>", "<SG>", *"zu␣Fuß"),)
     assert Source(str(tmp_path), "spanish").load("validation").references == (("no vayan",),)
 
 
@@ -87,7 +87,7 @@ def test_the_published_words(language: str, lemma: str, form: str, tags: str) ->
     assert [len(part) for part in parts] == [10000, 1000, 1000]
     test = parts[2]
     assert test.targets is not None and test.references is not None
-    assert test.texts[0] == (*tags.split(";"), *lemma)
+    assert test.texts[0] == (*(f"<{tag}>" for tag in tags.split(";")), *lemma)
     assert (test.targets[0], test.references[0]) == (tuple(form.replace(" ", "␣")), (form,))
     assert [source.detokenize(target) for target in test.targets] == [right for (right,) in test.references]
     assert set(parts[0].texts).isdisjoint(test.texts)

@@ -162,7 +162,7 @@ def test_a_language_model_answers_and_writes(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_translator_leaves_everything_and_is_used_without_its_corpus(
     options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = _train(monkeypatch, *PAIRS, "decoder.size=8", *options, "trainer.max_epochs=2", "trainer.picture_every=1")
+    run = _train(monkeypatch, *PAIRS, "decoder.size=8", *options, "trainer.max_epochs=1", "trainer.picture_every=1")
     metrics = _metrics(run)
     measured = {f"test/{name}" for name in ("perplexity", "accuracy", "exact", "bleu", "chrf")}
     assert measured | {"validation/exact", "parameters", "texts_per_second"} <= metrics.keys()
@@ -207,7 +207,7 @@ def test_a_language_model_that_goes_on_is_trained_and_used(monkeypatch: pytest.M
 
 
 def test_other_words_than_those_of_a_translator_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _train(monkeypatch, *PAIRS, "decoder.size=8", "trainer.max_epochs=1")
+    run = _train(monkeypatch, *PAIRS, "decoder.size=8", "trainer.max_epochs=1", "trainer.picture_every=0")
     for file, text, changed in [("pairs.de", GERMAN, "kater"), ("pairs.en", ENGLISH, "tomcat")]:
         Path(file).write_text(text.replace("hund", changed).replace("dog", changed), encoding="utf-8")
         assert "best.pt does not fit" in _refusal(monkeypatch, evaluate, f"run={run}")
@@ -219,7 +219,7 @@ def test_other_words_than_those_of_a_translator_are_refused(monkeypatch: pytest.
 def test_an_interrupted_translator_ends_like_an_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
     random = ["attention@decoder.reading=hard", "decoder.size=8", "decoder.dropout=0.2", "task.sampled_inputs=1.0"]
     random += ["task.model.words.word_dropout=0.2", "task.pieces=24", "task.label_smoothing=0.1", "task.batch_size=8"]
-    whole = _train(monkeypatch, *PAIRS, *random, "trainer.max_epochs=3", run="runs/whole")
+    whole = _train(monkeypatch, *PAIRS, *random, "trainer.max_epochs=3", "trainer.picture_every=0", run="runs/whole")
     forward = TranslateTask.forward
 
     def interrupted(self: TranslateTask, at: int) -> object:
@@ -230,7 +230,7 @@ def test_an_interrupted_translator_ends_like_an_uninterrupted_one(monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(TranslateTask, "forward", interrupted)
         with pytest.raises(SystemExit, match="Interrupted after step 6"):
-            _train(monkeypatch, *PAIRS, *random, "trainer.max_epochs=3", run="runs/cut")
+            _train(monkeypatch, *PAIRS, *random, "trainer.max_epochs=3", "trainer.picture_every=0", run="runs/cut")
     _command(monkeypatch, train, "resume=runs/cut")
     ends = [torch.load(run / "checkpoints/last.pt") for run in (whole, Path("runs/cut"))]
     for part in ("task", "average"):
