@@ -342,6 +342,8 @@ class TranslateTask(Task):
                     told[place] = f"[{words[place]}]" if share > 0.5 else told[place]
             lines += [f"source  {' '.join(text)}", f"right   {references[row][0]}", f"said    {' '.join(told)}", ""]
         drawn: dict[str, Picture] = {"translations.txt": "\n".join(lines)}
+        if self.bleu:
+            drawn["bleu.txt"] = signatures([self.corpus.detokenize(words) for words, _ in spoken], references)
         if said.weights is not None:
             by_length = sorted(range(len(some)), key=lambda row: len(some.texts[row]))
             for number in range(_DRAWN):
@@ -428,14 +430,24 @@ def bleu_and_chrf(said: Sequence[str], references: Sequence[Sequence[str]]) -> d
         said: N texts.
         references: N times one or more right ones.
     """
+    bleu, chrf = _scored(said, references)
+    return {"bleu": bleu[0], "chrf": chrf[0]}
+
+
+def signatures(said: Sequence[str], references: Sequence[Sequence[str]]) -> str:
+    """How BLEU and chrF are computed, in the words of sacrebleu; see :func:`bleu_and_chrf`."""
+    bleu, chrf = _scored(said, references)
+    return f"BLEU  {bleu[1]}\nchrF  {chrf[1]}\n"
+
+
+def _scored(said: Sequence[str], references: Sequence[Sequence[str]]) -> list[tuple[float, str]]:
+    """Score and signature of BLEU and of chrF."""
     from sacrebleu import BLEU, CHRF
 
     most = max(map(len, references))
     streams: list[Any] = [[each[place] if place < len(each) else None for each in references] for place in range(most)]
-    return {
-        "bleu": BLEU(lowercase=True).corpus_score(said, streams).score,
-        "chrf": CHRF(lowercase=True).corpus_score(said, streams).score,
-    }
+    measures = BLEU(lowercase=True), CHRF(lowercase=True)
+    return [(each.corpus_score(said, streams).score, str(each.get_signature())) for each in measures]
 
 
 def _losses(logits: Tensor, right: Tensor) -> Tensor:

@@ -866,11 +866,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 def test_the_pictures_are_texts_alignments_and_lengths() -> None:
     pictures = echo(NAMES, copy=True).pictures("test")
     images = {"alignment_1.png", "alignment_2.png", "alignment_3.png", "lengths.png"}
-    assert pictures.keys() == images | {"translations.txt", "lengths.csv"}
+    assert pictures.keys() == images | {"translations.txt", "bleu.txt", "lengths.csv"}
+    assert str(pictures["bleu.txt"]).startswith("BLEU  nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
     for name in images:
         image = pictures[name]
         assert isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.std() > 1
-    blind = translate(ANIMALS, **MODELS["bottleneck"]).eval().pictures("test")
+    blind = translate(ANIMALS, **MODELS["bottleneck"], bleu=False).eval().pictures("test")
     assert blind.keys() == {"translations.txt", "lengths.png", "lengths.csv"}
 
 
