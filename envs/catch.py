@@ -12,6 +12,7 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
 from envs.images import Split, check_split
+from envs.inputs import check_counts
 from envs.random import RowRandom
 from envs.rewards.caught import Caught
 from envs.scene import Scene
@@ -54,9 +55,7 @@ class Source:
             raise InputError(f"images.size must be at least 2, got {self.size}.")
         if not 1 <= self.paddle <= self.size:
             raise InputError(f"images.paddle must lie in 1 .. images.size ({self.size}), got {self.paddle}.")
-        for name in ("num_train", "num_validation", "num_test"):
-            if getattr(self, name) < 1:
-                raise InputError(f"images.{name} must be at least 1, got {getattr(self, name)}.")
+        check_counts("images", num_train=self.num_train, num_validation=self.num_validation, num_test=self.num_test)
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> Games:
         """The games of one split; nothing is read."""

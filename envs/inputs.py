@@ -19,6 +19,13 @@ def check_whole(name: str, value: Any, least: int) -> None:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
+def check_counts(owner: str, **values: int | None) -> None:
+    """Refuses what is below 1, None aside; ``owner`` is written before the names, as in "encoder.size"."""
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise InputError(f"{owner}.{name} must be at least 1, got {value}.")
+
+
 def check_positive(name: str, value: float) -> None:
     """Refuses what is no finite number above 0."""
     if not 0 < value < math.inf:

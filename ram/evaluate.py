@@ -83,11 +83,11 @@ def translate(run: RunFolder, source: Path, beam_size: int | None, device: str) 
         yield next(said) if text else ""
 
 
-def beams(task: Task, sizes: Sequence[int]) -> tuple[str, str, np.ndarray]:
+def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
     """What a wider beam gains on the validation split, and what it costs.
 
     Returns:
-        The metric, a table and a picture (H, W, 3) uint8.
+        A table and a picture (H, W, 3) uint8.
     """
     if not isinstance(task, TranslateTask):
         raise InputError("beam_sizes needs the run of a translator.")
@@ -100,7 +100,7 @@ def beams(task: Task, sizes: Sequence[int]) -> tuple[str, str, np.ndarray]:
         rows.append((size, measured[metric], time.perf_counter() - start))
     lines = [f"| beam | {metric} | seconds |", "| ---: | ---: | ---: |"]
     lines += [f"| {size} | {value:.2f} | {seconds:.1f} |" for size, value, seconds in rows]
-    return metric, "\n".join(lines), beam_curve(metric, rows)
+    return "\n".join(lines), beam_curve(metric, rows)
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
         if sizes is None:
             print(table(evaluate(task, state["progress"]["best"])))
             return
-        _, told, drawn = beams(task, [_whole("beam_sizes", size) for size in sizes.split(",")])
+        told, drawn = beams(task, [_whole("beam_sizes", size) for size in sizes.split(",")])
         save_png(run.path / "beams.png", drawn)
         print(f"{told}\n  {run.path / 'beams.png'}")
 

@@ -10,18 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.inputs import check_counts
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Hard
 from ram.distributions import Categorical, Gaussian, Places, Uniform
 
 State = Tensor | tuple[Tensor, Tensor]
 """What a layer of a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
-
-
-def _positive(part: str, **options: int) -> None:
-    for name, value in options.items():
-        if value < 1:
-            raise InputError(f"{part}.{name} must be at least 1, got {value}.")
 
 
 class GlimpseNetwork(nn.Module):
@@ -55,7 +50,7 @@ class GlimpseNetwork(nn.Module):
         if contrast <= 0:
             raise InputError(f"task.agent.glimpse.contrast must be positive, got {contrast}.")
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
-        _positive("task.agent.glimpse", **sizes)
+        check_counts("task.agent.glimpse", **sizes)
         self.output_size = output_size
         self.patch = nn.Linear(math.prod(patch_shape), patch_features)
         self.location = nn.Linear(2, location_features)
@@ -85,7 +80,7 @@ class ContextNetwork(nn.Module):
 
     def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
         super().__init__()
-        _positive("task.agent.context", channels=channels)
+        check_counts("task.agent.context", channels=channels)
         depth, height, width = context_shape
         self.layers = nn.Sequential(
             nn.Conv2d(depth, channels, 3, padding=1),
@@ -123,7 +118,7 @@ class CoreNetwork(nn.Module):
 
     def __init__(self, input_size: int, cell: str = "rnn", size: int = 256, num_layers: int = 1) -> None:
         super().__init__()
-        _positive("core", size=size)
+        check_counts("core", size=size)
         if num_layers not in (1, 2):
             raise InputError(f"core.num_layers must be 1 or 2, got {num_layers}.")
         cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": _ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}

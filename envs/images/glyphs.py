@@ -18,6 +18,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import ImageSet, Split, check_split
+from envs.inputs import check_counts
 from envs.random import RowRandom
 
 FONTS: dict[Split, tuple[str, ...]] = {
@@ -77,9 +78,13 @@ class Source:
     def __post_init__(self) -> None:
         for name in ("height", "weight"):  # lists from a configuration, but a source is hashed
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("size", "num_train", "num_validation", "num_test"):
-            if getattr(self, name) < 1:
-                raise InputError(f"images.{name} must be at least 1, got {getattr(self, name)}.")
+        check_counts(
+            "images",
+            size=self.size,
+            num_train=self.num_train,
+            num_validation=self.num_validation,
+            num_test=self.num_test,
+        )
         if not 0 < self.height[0] <= self.height[1] <= 1 or self.weight[0] > self.weight[1]:
             raise InputError("images.height and images.weight must be [least, largest], the height in (0, 1].")
         for name in ("rotation", "shear", "stretch", "bend", "noise"):

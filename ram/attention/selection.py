@@ -85,8 +85,7 @@ class Diagonal(Select):
     ) -> Selection:
         if not scores.shape[-1]:  # nothing to read
             return Selection(scores)
-        visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
-        step = torch.arange(scores.shape[1], device=scores.device) if step is None else step
+        visible, step = _seen(scores, mask, step)
         last = visible.sum(-1) - 1
         place = torch.minimum(step.expand_as(last), last)  # a longer output stays at the last
         chosen = (last - place if self.from_end else place).clamp(min=0)
@@ -185,8 +184,7 @@ class Local(Select):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> Selection:
-        visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
-        step = torch.arange(scores.shape[1], device=scores.device) if step is None else step
+        visible, step = _seen(scores, mask, step)
         # Half precision does not know every whole number above 256.
         number = visible.sum(-1).to(torch.promote_types(scores.dtype, torch.float32))
         centre = self.centre(number, query, step)
@@ -253,3 +251,9 @@ def logits(scores: Tensor, mask: Tensor | None) -> Tensor:
 def hidden(weights: Tensor, mask: Tensor | None) -> Tensor:
     """Weights with zeros, exactly, where a key is hidden."""
     return weights if mask is None else weights.masked_fill(~mask, 0)
+
+
+def _seen(scores: Tensor, mask: Tensor | None, step: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Which keys each query sees, (B, Q, N) bool, and where it stands, (Q,)."""
+    visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
+    return visible, torch.arange(scores.shape[1], device=scores.device) if step is None else step

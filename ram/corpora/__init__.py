@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -79,6 +80,12 @@ class PairCorpus(Corpus, Protocol):
     def detokenize(self, words: Sequence[str]) -> str:
         """The words of a target as they are written."""
         ...
+
+
+def split_of(content: str, validation: int = 10, test: int = 10) -> Split:
+    """Which split some content belongs to, whoever asks: so many percent of all contents to validation and to test."""
+    place = zlib.crc32(content.encode()) % 100
+    return "validation" if place < validation else "test" if place < validation + test else "train"
 
 
 def tokenize(text: str, lower: bool = True) -> Words:

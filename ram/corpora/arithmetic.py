@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,13 +11,13 @@ from typing import Literal, get_args
 
 from envs.errors import InputError
 from envs.images import Split, check_split
-from ram.corpora import Examples, Words, detokenize, tokenize
+from envs.inputs import check_counts
+from ram.corpora import Examples, Words, detokenize, split_of, tokenize
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = (*_ONES.split(), "seventeen", "eighteen", "nineteen")
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _LARGEST = 99
-_HELD_OUT = {"validation": 10, "test": 10}  # percent of the expressions
 
 Ask = Literal["words", "result"]
 
@@ -47,8 +46,7 @@ class Source:
             raise InputError(f"corpus.max_operands must be 2, 3 or 4, got {self.max_operands}.")
         if self.ask not in get_args(Ask):
             raise InputError(f"corpus.ask must be one of {', '.join(get_args(Ask))}, got {self.ask!r}.")
-        if self.size < 1:
-            raise InputError(f"corpus.size must be at least 1, got {self.size}.")
+        check_counts("corpus", size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -118,13 +116,7 @@ def _expressions(operands: int) -> list[Expression]:
 def _split_of(expression: Expression) -> Split:
     """The same for all orders of its terms and factors, and where nothing is added or nothing multiplied."""
     terms = [tuple(sorted(digit for digit in term if digit != 1)) for term in expression if prod(term)]
-    ordered = sorted(terms)
-    place = zlib.crc32(repr(ordered).encode()) % 100
-    for split, percent in _HELD_OUT.items():
-        if place < percent:
-            return split  # type: ignore[return-value]
-        place -= percent
-    return "train"
+    return split_of(repr(sorted(terms)))
 
 
 def _equation(expression: Expression) -> Words:

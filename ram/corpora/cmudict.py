@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.images import Split, check_split
-from ram.corpora import Examples, Words
+from ram.corpora import Examples, Words, split_of
 from ram.corpora.files import fetch, read_lines
 
 _NAME = "cmudict.dict"
 _URL = "https://raw.githubusercontent.com/cmusphinx/cmudict/master/" + _NAME
 _SHA256 = "81917843c7f44ce2b094ac63873c2c7a4cf802040792c455ba3ca406891c3d22"
 _STRESS = re.compile("[012]")
-_SHARE = {"validation": 2, "test": 10}  # percent of the words
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Source:
         for line in read_lines(fetch(self.root, _NAME, _URL, _SHA256)):
             word, _, phonemes = line.split("#")[0].strip().partition(" ")
             word = word.split("(")[0]
-            if _split_of(word) == split:
+            if split_of(word, validation=2) == split:
                 written = phonemes if self.stress else _STRESS.sub("", phonemes)
                 spoken[word] += [] if written in spoken[word] else [written]
         pairs = [
@@ -54,12 +52,3 @@ class Source:
 
     def detokenize(self, words: Sequence[str]) -> str:
         return " ".join(words)
-
-
-def _split_of(word: str) -> Split:
-    place = zlib.crc32(word.encode()) % 100
-    for split, percent in _SHARE.items():
-        if place < percent:
-            return split  # type: ignore[return-value]
-        place -= percent
-    return "train"

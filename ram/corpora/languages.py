@@ -64,7 +64,7 @@ class Languages:
         """The languages whose state that was."""
 
         def read(known: Any) -> Vocabulary | Pieces:
-            return Pieces.restore(known) if isinstance(known, bytes) else Vocabulary.restore(known)
+            return Pieces(known) if isinstance(known, bytes) else Vocabulary(known)
 
         source, target = state["source"], read(state["target"])
         return cls(target if source is None else read(source), target)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.errors import InputError
 from envs.images import Split, check_split
-from ram.corpora import Examples, Words, detokenize, tokenize
+from envs.inputs import check_counts
+from ram.corpora import Examples, Words, detokenize, split_of, tokenize
 from ram.corpora.names import invented_name
 
 _HELD_OUT = {"validation": 500, "test": 1000}
@@ -81,8 +80,7 @@ class Source:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise InputError(f"corpus.size must be at least 1, got {self.size}.")
+        check_counts("corpus", size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -92,8 +90,7 @@ class Source:
         alignments: list[tuple[int, ...]] = []
         while len(texts) < _HELD_OUT.get(split, self.size):
             latin, english = _sentence(chance, split)
-            place = zlib.crc32(" ".join(latin).encode()) % 100
-            if split == ("validation" if place < 10 else "test" if place < 20 else "train"):
+            if split_of(" ".join(latin)) == split:
                 texts.append(tuple(latin))
                 targets.append(tuple(word for word, _ in english))
                 alignments.append(tuple(place for _, place in english))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.errors import InputError
 from envs.images import Split, check_split
-from ram.corpora import Examples, Words, detokenize, tokenize
+from envs.inputs import check_counts
+from ram.corpora import Examples, Words, detokenize, split_of, tokenize
 
 _HELD_OUT = {"validation": 500, "test": 1000}
 
@@ -38,8 +37,7 @@ class Source:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise InputError(f"corpus.size must be at least 1, got {self.size}.")
+        check_counts("corpus", size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -65,6 +63,5 @@ def invented_name(chance: random.Random, split: Split, taken: frozenset[str]) ->
     while True:
         syllables = (chance.choice("bdfghjklmnprstvz") + chance.choice("aeiou") for _ in range(chance.randint(2, 3)))
         name = "".join(syllables) + chance.choice(["", "", "n", "s", "r"])
-        place = zlib.crc32(name.encode()) % 100
-        if name not in taken and split == ("validation" if place < 10 else "test" if place < 20 else "train"):
+        if name not in taken and split_of(name) == split:
             return name

@@ -89,10 +89,5 @@ class Pieces:
         return [max(0, sum(begins[: place + 1]) - 1) for place in range(len(begins))]
 
     def state(self) -> bytes:
-        """What :meth:`restore` needs."""
+        """What the constructor needs to make it again."""
         return self._model
-
-    @classmethod
-    def restore(cls, state: bytes) -> Pieces:
-        """The pieces whose state that was."""
-        return cls(state)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 
-from envs.errors import InputError
 from envs.images import Split, check_split
-from ram.corpora import Examples, Words
+from envs.inputs import check_counts
+from ram.corpora import Examples, Words, split_of
 
 _HELD_OUT = {"validation": 500, "test": 1000}
 
@@ -32,10 +31,7 @@ class Source:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_length", "test_max_length", "size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"corpus.{name} must be at least 1, got {value}.")
+        check_counts("corpus", max_length=self.max_length, test_max_length=self.test_max_length, size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -44,7 +40,7 @@ class Source:
         texts: list[Words] = []
         for _ in range(_HELD_OUT.get(split, self.size)):
             length = chance.randint(1, longest)
-            while _split_of(letters := "".join(chance.choices(ascii_lowercase, k=length))) != split:
+            while split_of(letters := "".join(chance.choices(ascii_lowercase, k=length))) != split:
                 pass  # of every length there are some in each split
             texts.append(tuple(letters))
         return Examples(
@@ -58,8 +54,3 @@ class Source:
 
     def detokenize(self, words: Sequence[str]) -> str:
         return "".join(words)
-
-
-def _split_of(letters: str) -> Split:
-    place = zlib.crc32(letters.encode()) % 100
-    return "validation" if place < 10 else "test" if place < 20 else "train"

@@ -70,10 +70,5 @@ class Vocabulary:
         return list(range(len(numbers)))
 
     def state(self) -> list[str]:
-        """What :meth:`restore` needs."""
+        """What the constructor needs to make it again."""
         return list(self.known)
-
-    @classmethod
-    def restore(cls, state: list[str]) -> Vocabulary:
-        """The vocabulary whose state that was."""
-        return cls(state)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_share
+from envs.inputs import check_counts, check_share
 from ram.attention import Attention, MultiHead, Read, Score, Select, causal_mask, padding_mask
 from ram.attention.positions import Positions, Sinusoidal
 from ram.attention.scores import General, ScaledDot
@@ -21,6 +21,7 @@ from ram.sequence.encoders import (
     TransformerLayer,
     build_recurrent,
     check_recurrent,
+    log_prob_within,
     rows_second,
     shortest,
 )
@@ -231,8 +232,7 @@ class Reencoding(Reading):
         context = self.last(encoded.output, lengths).context.view(batch, queries, -1)
         if encoded.log_prob is None:
             return Read(context)
-        chosen = torch.where(padding_mask(lengths, number)[:, 0], encoded.log_prob, 0).sum(1)
-        return Read(context, log_prob=chosen.view(batch, queries))
+        return Read(context, log_prob=log_prob_within(encoded.log_prob, lengths).sum(1).view(batch, queries))
 
 
 class Recurrent(Decoder):
@@ -419,10 +419,7 @@ class Transformer(Decoder):
     ) -> None:
         super().__init__(widths)
         hidden_size = 4 * size if hidden_size is None else hidden_size
-        sizes = {"size": size, "num_layers": num_layers, "num_heads": num_heads, "hidden_size": hidden_size}
-        for name, value in sizes.items():
-            if value < 1:
-                raise InputError(f"decoder.{name} must be at least 1, got {value}.")
+        check_counts("decoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size)
         check_share("decoder.dropout", dropout)
         self.output_size = size
         self.into: nn.Module = nn.Identity() if widths.inputs == size else nn.Linear(widths.inputs, size, bias=False)

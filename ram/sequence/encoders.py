@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from envs.errors import InputError
-from envs.inputs import check_share
+from envs.inputs import check_counts, check_share
 from ram.attention import Attention, MultiHead, Score, Select, causal_mask, padding_mask
 from ram.attention.positions import Positions, Sinusoidal
 from ram.attention.scores import General, ScaledDot
@@ -34,6 +34,11 @@ class Encoded:
     output: Tensor
     state: Any = None
     log_prob: Tensor | None = None
+
+
+def log_prob_within(log_prob: Tensor, lengths: Tensor) -> Tensor:
+    """Of the choices (B, N) within each row, 0 after its end."""
+    return torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0)
 
 
 class Encoder(nn.Module):
@@ -138,10 +143,7 @@ class AttentiveRecurrent(Encoder):
     ) -> None:
         super().__init__()
         cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
-        if size < 1:
-            raise InputError(f"encoder.size must be at least 1, got {size}.")
-        if cell not in cells:
-            raise InputError(f"encoder.cell must be one of {', '.join(cells)}, got {cell!r}.")
+        check_recurrent("encoder", cell, size)
         if over not in ("below", "past"):
             raise InputError(f"encoder.over must be below or past, got {over!r}.")
         self.over, self.output_size, self.looks_back = over, size, looks_back or over == "past"
@@ -259,10 +261,7 @@ class Transformer(Encoder):
     ) -> None:
         super().__init__()
         hidden_size = 4 * size if hidden_size is None else hidden_size
-        sizes = {"size": size, "num_layers": num_layers, "num_heads": num_heads, "hidden_size": hidden_size}
-        for name, value in sizes.items():
-            if value < 1:
-                raise InputError(f"encoder.{name} must be at least 1, got {value}.")
+        check_counts("encoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size)
         check_share("encoder.dropout", dropout)
         self.output_size, self.looks_back = size, looks_back
         self.into: nn.Module = nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
@@ -314,11 +313,9 @@ def build_recurrent(
     return cells[cell](input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between)
 
 
-def check_recurrent(owner: str, cell: Cell, size: int, num_layers: int, dropout: float) -> None:
+def check_recurrent(owner: str, cell: Cell, size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
     """Refuses options of a recurrent network; ``owner`` names them."""
-    for name, value in [("size", size), ("num_layers", num_layers)]:
-        if value < 1:
-            raise InputError(f"{owner}.{name} must be at least 1, got {value}.")
+    check_counts(owner, size=size, num_layers=num_layers)
     if cell not in get_args(Cell):
         raise InputError(f"{owner}.cell must be one of {', '.join(get_args(Cell))}, got {cell!r}.")
     check_share(f"{owner}.dropout", dropout)

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_share
-from ram.attention import padding_mask
+from envs.inputs import check_counts, check_share
 from ram.corpora.vocabulary import PADDING, UNKNOWN
 from ram.networks import read_out
-from ram.sequence.encoders import Encoder
+from ram.sequence.encoders import Encoder, log_prob_within
 from ram.sequence.readers import Reader, mean
 
 
@@ -55,8 +54,7 @@ class WordVectors(nn.Module):
 
     def __init__(self, vocabulary_size: int, size: int = 128, dropout: float = 0.0, word_dropout: float = 0.0) -> None:
         super().__init__()
-        if size < 1:
-            raise InputError(f"task.model.words.size must be at least 1, got {size}.")
+        check_counts("task.model.words", size=size)
         check_share("task.model.words.dropout", dropout)
         check_share("task.model.words.word_dropout", word_dropout)
         self.size, self.word_dropout = size, word_dropout
@@ -115,7 +113,7 @@ class Classifier(nn.Module):
         encoded = self.encoder(vectors, lengths)
         read = self.reader(encoded.output, lengths)
         log_probs = [] if read.log_prob is None else [read.log_prob.flatten(1).sum(1)]
-        log_probs += [] if encoded.log_prob is None else [_chosen(encoded.log_prob, lengths).sum(1)]
+        log_probs += [] if encoded.log_prob is None else [log_prob_within(encoded.log_prob, lengths).sum(1)]
         return Said(
             logits=self.out(self.dropout(read.context)),
             known=mean(vectors, lengths),
@@ -157,7 +155,7 @@ class Tagger(nn.Module):
         return Said(
             logits=self.out(self.dropout(encoded.output)),
             known=mean(vectors, lengths),
-            log_prob=None if encoded.log_prob is None else _chosen(encoded.log_prob, lengths),
+            log_prob=None if encoded.log_prob is None else log_prob_within(encoded.log_prob, lengths),
             state=encoded.state,
         )
 
@@ -203,8 +201,3 @@ class LanguageModel(Tagger):
     def max_length(self) -> int | None:
         """How many words it may be given; None for any number."""
         return self.encoder.max_length
-
-
-def _chosen(log_prob: Tensor, lengths: Tensor) -> Tensor:
-    """Of the choices (B, N) within each row, 0 after its end."""
-    return torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0)

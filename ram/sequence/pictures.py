@@ -11,6 +11,7 @@ from torch import Tensor
 from envs.rendering import figure_pixels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _INK = "#1b1f27"
@@ -134,9 +135,37 @@ def direction_of_words(words: Sequence[str], lean: Tensor, classes: Sequence[str
         )
         axes.set_title(_plain(name), fontsize=_POINTS + 1, color=colour, loc="left")
         axes.set_xlabel(f"log-odds of {_plain(classes[1])}", fontsize=_POINTS - 1, color=_INK)
-        axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
+        _bare(axes, "top", "right", "left")
+    return figure_pixels(figure)
+
+
+def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> np.ndarray:
+    """Draws which share of texts is right, by their length.
+
+    Args:
+        counts: by the name of a model and the length of texts, how many were right, and of how many.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(10 if len(counts) > 1 else 6, 3.8), dpi=110, facecolor="white", layout="constrained")
+    axes = figure.add_subplot()
+    for number, (name, lengths) in enumerate(counts.items()):
+        shares = [100 * right / total for right, total in lengths.values()]
+        colour = colormaps["tab10"](number % 10)
+        dashes = ("-", "--", ":")[number // 10 % 3]
+        axes.plot(list(lengths), shares, dashes, color=colour, marker="o", markersize=3, label=_plain(name))
+    axes.set_xlabel("words of the source", fontsize=_POINTS, color=_INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel("right, in %", fontsize=_POINTS, color=_INK)
+    axes.set_ylim(-3, 103)
+    _bare(axes, "top", "right")
+    if any(counts):
+        axes.legend(fontsize=_POINTS - 2, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure_pixels(figure)
 
 
@@ -161,11 +190,16 @@ def beam_curve(metric: str, rows: Sequence[tuple[int, float, float]]) -> np.ndar
         axes.set_xlabel("hypotheses followed", fontsize=_POINTS, color=_INK)
         axes.set_title(name, fontsize=_POINTS + 1, color=colour, loc="left")
         axes.set_xticks(sizes)
-        axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        _bare(axes, "top", "right")
     figure.axes[1].set_ylim(bottom=0)
     return figure_pixels(figure)
+
+
+def _bare(axes: Axes, *sides: str) -> None:
+    """Axes with small numbers, and without some of their sides."""
+    axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
+    for side in sides:
+        axes.spines[side].set_visible(False)
 
 
 def _lines(text: Sequence[str]) -> list[tuple[int, int]]:
@@ -213,35 +247,3 @@ def _write(
         va="center",
         bbox=box,
     )
-
-
-def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> np.ndarray:
-    """Draws which share of texts is right, by their length.
-
-    Args:
-        counts: by the name of a model and the length of texts, how many were right, and of how many.
-
-    Returns:
-        (H, W, 3) uint8.
-    """
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(10 if len(counts) > 1 else 6, 3.8), dpi=110, facecolor="white", layout="constrained")
-    axes = figure.add_subplot()
-    for number, (name, lengths) in enumerate(counts.items()):
-        shares = [100 * right / total for right, total in lengths.values()]
-        colour = colormaps["tab10"](number % 10)
-        dashes = ("-", "--", ":")[number // 10 % 3]
-        axes.plot(list(lengths), shares, dashes, color=colour, marker="o", markersize=3, label=_plain(name))
-    axes.set_xlabel("words of the source", fontsize=_POINTS, color=_INK)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("right, in %", fontsize=_POINTS, color=_INK)
-    axes.set_ylim(-3, 103)
-    axes.tick_params(labelsize=_POINTS - 1, length=0, colors=_INK)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    if any(counts):
-        axes.legend(fontsize=_POINTS - 2, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure_pixels(figure)

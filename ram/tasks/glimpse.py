@@ -19,6 +19,7 @@ from torch.func import functional_call, grad, vmap
 from envs import GlimpseVectorEnv
 from envs.errors import InputError
 from envs.images import ImageSet, Split
+from envs.inputs import check_counts
 from envs.random import RowRandom
 from envs.rendering import grid, location_heatmap
 from envs.rewards.correct_answer import CorrectAnswer
@@ -174,9 +175,7 @@ class GlimpseTask(Task):
         device: str = "cpu",
     ) -> None:
         super().__init__()
-        for name, value in [("batch_size", batch_size), ("rollouts_per_image", rollouts_per_image)]:
-            if value < 1:
-                raise InputError(f"task.{name} must be at least 1, got {value}.")
+        check_counts("task", batch_size=batch_size, rollouts_per_image=rollouts_per_image)
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
         if location_rate <= 0:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.images import Split
+from envs.inputs import check_counts
 from envs.scene import UNASKED
 from ram.attention import record_weights
 from ram.baselines import Baseline
@@ -94,9 +95,7 @@ class TextTask(Task):
         device: str = "cpu",
     ) -> None:
         super().__init__()
-        for name, value in [("batch_size", batch_size), ("min_count", min_count)]:
-            if value < 1:
-                raise InputError(f"task.{name} must be at least 1, got {value}.")
+        check_counts("task", batch_size=batch_size, min_count=min_count)
         self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
         # All are read at once, so that a mistake in the files ends the run before any training.
         splits: list[Split] = ["train", "validation", "test"]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import Split
-from envs.inputs import check_share
+from envs.inputs import check_counts, check_share
 from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.corpora import Examples, PairCorpus, Words
@@ -66,8 +66,7 @@ class Search:
 
     def __post_init__(self) -> None:
         check_beam(self.beam_size, self.length_penalty, where="task.search.")
-        if self.max_length is not None and self.max_length < 1:
-            raise InputError(f"task.search.max_length must be at least 1, got {self.max_length}.")
+        check_counts("task.search", max_length=self.max_length)
 
 
 class TrainedTranslator:
@@ -165,9 +164,7 @@ class TranslateTask(Task):
         device: str = "cpu",
     ) -> None:
         super().__init__()
-        for name, value in [("batch_size", batch_size), ("min_count", min_count)]:
-            if value < 1:
-                raise InputError(f"task.{name} must be at least 1, got {value}.")
+        check_counts("task", batch_size=batch_size, min_count=min_count)
         check_share("task.label_smoothing", label_smoothing)
         for name, share in [("sampled_inputs", sampled_inputs), ("gamma", gamma)]:
             if not 0 <= share <= 1:

@@ -92,7 +92,7 @@ def test_what_is_restored_is_the_same() -> None:
     file = io.BytesIO()
     torch.save({"target": PIECES.state()}, file)  # as in a checkpoint
     file.seek(0)
-    restored = Pieces.restore(torch.load(file, weights_only=True)["target"])
+    restored = Pieces(torch.load(file, weights_only=True)["target"])
     assert len(restored) == len(PIECES)
     assert restored.names(range(24)) == PIECES.names(range(24))
     assert restored.encode(("lowest", "newer")) == PIECES.encode(("lowest", "newer"))

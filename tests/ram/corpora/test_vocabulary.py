@@ -58,7 +58,7 @@ def test_decoding_with_the_unknown_words_undoes_encoding(text: list[str], words:
 def test_what_is_restored_is_the_same() -> None:
     vocabulary = Vocabulary(["dog", "cat"])
     assert vocabulary.state() == ["dog", "cat"]
-    assert Vocabulary.restore(vocabulary.state()).words == vocabulary.words
+    assert Vocabulary(vocabulary.state()).words == vocabulary.words
 
 
 def test_decoding_names_the_special_ones() -> None:
