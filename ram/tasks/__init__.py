@@ -100,3 +100,8 @@ class Task(nn.Module, ABC):
     def pictures(self, split: Split) -> Mapping[str, Picture]:
         """Draws what people would rather look at, by file name."""
         return {}
+
+
+def part(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The entries of one part of a task's state, named as that part itself names them."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

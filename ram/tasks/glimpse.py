@@ -29,7 +29,7 @@ from ram.baselines import Baseline
 from ram.collect import GlimpseRollout, Look, Noise, collect, draw_noise, play
 from ram.networks import GridLocation
 from ram.reinforce import discounted_returns, policy_gradient_loss
-from ram.tasks import Animation, StepResult, Task
+from ram.tasks import Animation, StepResult, Task, part
 
 _TRAJECTORIES = 10  # sampled for every image, and averaged by the Monte Carlo protocol
 _EVALUATION_ROWS = 1000
@@ -387,8 +387,7 @@ class GlimpseTask(Task):
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> GlimpseModel:
         known = state["_extra_state"]
         agent = arguments["agent"](**known["interface"])
-        prefix = "agent."
-        agent.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        agent.load_state_dict(part(state, "agent."))
         return GlimpseModel(
             env=arguments["env"],
             agent=agent.to(arguments["device"]),

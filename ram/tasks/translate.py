@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, get_args
@@ -18,7 +18,7 @@ from envs.inputs import check_counts, check_share
 from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.corpora import Examples, PairCorpus, Words
-from ram.corpora.batches import Batches, pad
+from ram.corpora.batches import pad
 from ram.corpora.languages import Languages, Sources, targets_of
 from ram.corpora.pieces import Pieces
 from ram.corpora.vocabulary import END, PADDING, START
@@ -26,12 +26,11 @@ from ram.sequence.models import Said
 from ram.sequence.pictures import accuracy_by_length, alignment
 from ram.sequence.search import NO_WORDS, Hypothesis, beam_search, check_beam
 from ram.sequence.translation import Translator
-from ram.tasks import Picture, StepResult, Task
-from ram.tasks.texts import check_length, check_same, choices_loss
+from ram.tasks import Picture, StepResult, part
+from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, check_length, check_same, cross_entropy, tokenized
 
 Monitor = Literal["bleu", "exact", "perplexity"]
 
-_EVALUATION_BATCH = 256
 _WRITTEN, _DRAWN, _COUNTED = 24, 3, 2000
 
 
@@ -104,18 +103,13 @@ class TrainedTranslator:
 
     def n_best(self, texts: Sequence[str], number: int, beam_size: int | None = None) -> list[list[str]]:
         """The best ``number`` that are found for each text, the best first; as :meth:`translate`."""
-        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
-            raise InputError("A model translates a list of at least one text.")
-        words = tuple(map(self.corpus.tokenize, texts))
-        for place, text in enumerate(words):
-            if not text:
-                raise InputError(f"Text {place} has no words: {texts[place]!r}.")
+        words = tokenized(self.corpus, texts, "translates")
         size = max(number, self.search.beam_size) if beam_size is None else beam_size
         found = speak(self.model, self.languages, words, self.search, self.device, size, number)
         return [[self.corpus.detokenize(said) for said, _ in each] for each in found]
 
 
-class TranslateTask(Task):
+class TranslateTask(CorpusTask):
     """Trains a :class:`ram.sequence.translation.Translator` by cross-entropy, and its hard choices by REINFORCE.
 
     Args:
@@ -141,7 +135,7 @@ class TranslateTask(Task):
         device: where all is held.
     """
 
-    unit = "texts"
+    corpus: PairCorpus
 
     def __init__(
         self,
@@ -163,21 +157,17 @@ class TranslateTask(Task):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        super().__init__()
-        check_counts("task", batch_size=batch_size, min_count=min_count)
         check_share("task.label_smoothing", label_smoothing)
         for name, share in [("sampled_inputs", sampled_inputs), ("gamma", gamma)]:
             if not 0 <= share <= 1:
                 raise InputError(f"task.{name} must be in [0, 1], got {share}.")
         if monitor not in get_args(Monitor) or (monitor == "bleu" and not bleu):
             raise InputError(f"task.monitor must be exact, perplexity, or bleu with task.bleu=true; got {monitor!r}.")
-        self.corpus, self.seed, self.device = corpus, seed, torch.device(device)
+        super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
         self.label_smoothing, self.source_weight = label_smoothing, source_weight
-        self.sampled_inputs, self.policy_weight, self.gamma = sampled_inputs, policy_weight, gamma
+        self.sampled_inputs, self.gamma = sampled_inputs, gamma
         self.search, self.bleu = search or Search(), bleu
         self.monitor, self.maximize = monitor, monitor != "perplexity"
-        splits: list[Split] = ["train", "validation", "test"]
-        self._splits: dict[Split, Examples] = {split: corpus.load(split) for split in splits}
         train = self._splits["train"]
         self.languages = Languages.of(train, min_count, pieces, shared_vocabulary)
         if not hasattr(corpus, "detokenize"):
@@ -190,9 +180,6 @@ class TranslateTask(Task):
             raise InputError(
                 "task.model.copy=true of task.pieces needs both to be the same: set shared_vocabulary=true."
             )
-        lengths = [len(text) + len(target) for text, target in zip(train.texts, targets_of(train), strict=True)]
-        self._batches = Batches(lengths, batch_size, seed)
-        self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
         self.to(self.device)
         for split, examples in self._splits.items():
             longest = max(examples.texts, key=len)
@@ -208,9 +195,9 @@ class TranslateTask(Task):
             length += len(self.languages.target.encode(target))
             check_length(f"to be said in the {split} split", target, length, self.model.max_length)
 
-    def split(self, split: Split) -> Examples:
-        """The examples of a split."""
-        return self._splits[split]
+    @staticmethod
+    def lengths(train: Examples) -> list[int]:
+        return [len(text) + len(target) for text, target in zip(train.texts, targets_of(train), strict=True)]
 
     def ask(self, examples: Examples) -> Asked:
         """The numbers of some examples."""
@@ -226,8 +213,7 @@ class TranslateTask(Task):
         )
 
     def forward(self, step: int) -> StepResult:
-        torch.manual_seed(((self.seed << 32) + step) % 2**63)  # dropout and choices are functions of (seed, step)
-        asked = self.ask(self.split("train").choose(self._batches(step)))
+        asked = self.ask(self.begin(step))
         said = self._say(asked, self._inputs(asked))
         scored = asked.right != UNASKED
         log_probs = said.logits.log_softmax(-1)
@@ -241,18 +227,9 @@ class TranslateTask(Task):
         if self.source_weight and said.source_logits is not None:
             numbers = asked.sources.numbers
             numbers = numbers.masked_fill(numbers == PADDING, UNASKED)
-            source = _losses(said.source_logits, numbers).sum() / (numbers != UNASKED).sum()
+            source = cross_entropy(said.source_logits, numbers).sum() / (numbers != UNASKED).sum()
             terms["loss/source"] = self.source_weight * source
-        if said.log_prob is not None:
-            policy, terms["loss/baseline"] = choices_loss(said, -losses, scored, self.baseline, self.gamma)
-            terms["loss/policy"] = self.policy_weight * policy
-
-        @torch.no_grad()
-        def metrics() -> dict[str, float]:
-            share = (said.logits.argmax(-1) == asked.right)[scored].float().mean()
-            return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(share)}
-
-        return StepResult(torch.stack(list(terms.values())).sum(), metrics)
+        return self.end(said, asked.right, losses, terms, self.gamma)
 
     def _say(self, asked: Asked, inputs: Tensor, need_weights: bool = False) -> Said:
         sources = asked.sources
@@ -278,13 +255,13 @@ class TranslateTask(Task):
         Of the former perplexity, accuracy in percent and, where the corpus knows which words go together, the share of
         words in percent whose largest weight lies elsewhere; of the latter exact matches in percent, BLEU and chrF.
         """
-        examples = self.split(split)
         losses, hits, misaligned = [], [], []
-        for some, asked in self._parts(examples):
+        for some in self.by_length(split):
+            asked = self.ask(some)
             aligned = some.alignments is not None and self.languages.of_words
             said = self._say(asked, asked.inputs, need_weights=aligned)
             scored = asked.right != UNASKED
-            losses.append(_losses(said.logits, asked.right)[scored])
+            losses.append(cross_entropy(said.logits, asked.right)[scored])
             hits.append((said.logits.argmax(-1) == asked.right)[scored])
             if aligned and said.weights is not None:
                 true = pad([[*places, UNASKED] for places in some.alignments or ()], self.device, UNASKED)[0]
@@ -310,12 +287,6 @@ class TranslateTask(Task):
         """What the model says by itself of every example; see :func:`speak`."""
         size = self.search.beam_size if beam_size is None else beam_size
         return speak(self.model, self.languages, examples.texts, self.search, self.device, size, n_best)
-
-    def _parts(self, examples: Examples) -> Iterator[tuple[Examples, Asked]]:
-        order = sorted(range(len(examples)), key=lambda number: len(examples.texts[number]))
-        for start in range(0, len(order), _EVALUATION_BATCH):
-            some = examples.choose(order[start : start + _EVALUATION_BATCH])
-            yield some, self.ask(some)
 
     def _references(self, examples: Examples) -> tuple[tuple[str, ...], ...]:
         if examples.references is None:
@@ -375,8 +346,7 @@ class TranslateTask(Task):
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedTranslator:
         languages = Languages.restore(state["_extra_state"])
         model = arguments["model"](**languages.sizes())
-        prefix = "model."
-        model.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        model.load_state_dict(part(state, "model."))
         return TrainedTranslator(
             model, languages, arguments["corpus"], arguments["search"] or Search(), arguments["device"]
         )
@@ -407,8 +377,8 @@ def speak(
     for length, same in groupby(order, key=lambda number: len(encoded[number])):
         rows = list(same)
         check_length("to be read", texts[rows[0]], length, model.source_limit)
-        for start in range(0, len(rows), _EVALUATION_BATCH):
-            some = rows[start : start + _EVALUATION_BATCH]
+        for start in range(0, len(rows), EVALUATION_BATCH):
+            some = rows[start : start + EVALUATION_BATCH]
             sources = languages.read([texts[row] for row in some], device, model.copies)
             begun, memory = model.begin(sources.numbers, sources.lengths, sources.copies)
             longest = search.max_length or 2 * length + 10
@@ -445,9 +415,3 @@ def _scored(said: Sequence[str], references: Sequence[Sequence[str]]) -> list[tu
     streams: list[Any] = [[each[place] if place < len(each) else None for each in references] for place in range(most)]
     measures = BLEU(lowercase=True), CHRF(lowercase=True)
     return [(each.corpus_score(said, streams).score, str(each.get_signature())) for each in measures]
-
-
-def _losses(logits: Tensor, right: Tensor) -> Tensor:
-    """Cross-entropies in nats, shaped as ``right``; 0 where nothing is asked."""
-    flat = F.cross_entropy(logits.flatten(0, -2), right.flatten(), reduction="none", ignore_index=UNASKED)
-    return flat.view_as(right)

@@ -64,7 +64,7 @@ def restored(task: ClassifyTextTask, reader: Any = Sum) -> TextClassifier:
 
 @pytest.mark.parametrize("rows", [1, 3, 256])
 def test_error_and_loss_by_hand(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.texts._EVALUATION_BATCH", rows)
+    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH", rows)
     measured = by_hand().eval().evaluate("test")
     assert measured.keys() == {"error", "loss"}
     assert measured["error"] == 50

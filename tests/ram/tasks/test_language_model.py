@@ -73,7 +73,7 @@ def test_every_word_is_asked_for_from_those_before_it_and_so_is_the_end() -> Non
 
 @pytest.mark.parametrize("rows", [1, 256])
 def test_perplexity_by_hand(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.texts._EVALUATION_BATCH", rows)
+    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH", rows)
     first, second = [0.5, 0.8, 0.75, 0.6], [0.5, 0.4, 0.25, 0.2]
     measured = by_hand().eval().evaluate("test")
     assert measured == pytest.approx({"perplexity": math.prod(first + second) ** (-1 / 8)}, rel=1e-5)

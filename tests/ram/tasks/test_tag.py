@@ -66,7 +66,7 @@ def test_what_fills_a_text_up_is_not_asked_for() -> None:
 
 @pytest.mark.parametrize("rows", [1, 256])
 def test_error_and_f1_by_hand(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.texts._EVALUATION_BATCH", rows)
+    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH", rows)
     measured = by_hand().eval().evaluate("test")
     # N V A for N V N, and V V N N for N V V N: three of seven are wrong. Of 3 N that were said and 4 that are, 2 agree;
     # of 3 V and 3, 2. A was said once and is none of theirs.

@@ -567,7 +567,8 @@ def test_the_measures_do_not_depend_on_how_batches_are_cut(name: str, monkeypatc
     measured = task.evaluate("test")
     weighs = name not in ("bottleneck", "continuation", "causal")
     assert ("alignment_error" in measured) == weighs
-    monkeypatch.setattr("ram.tasks.translate._EVALUATION_BATCH", 1)
+    for room in ("corpus", "translate"):
+        monkeypatch.setattr(f"ram.tasks.{room}.EVALUATION_BATCH", 1)
     assert task.evaluate("test") == pytest.approx(measured, rel=1e-4)
     assert task.evaluate("validation").keys() == measured.keys() - {"alignment_error"}
 
@@ -710,7 +711,7 @@ def test_the_order_of_the_texts_is_kept_and_each_is_spoken_as_if_alone(name: str
 
 
 def test_more_texts_than_are_spoken_together_are_spoken_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.translate._EVALUATION_BATCH", 2)
+    monkeypatch.setattr("ram.tasks.translate.EVALUATION_BATCH", 2)
     texts = ["no", "two", "cat", "dog", "a cat", "yes", "on the mat"]
     assert spoken(echo(FOUND), *texts) == [[text] for text in texts]
 

@@ -1,0 +1,178 @@
+"""What every task on a corpus shares: its splits, batches of it, cross-entropy, and REINFORCE for hard choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.images import Split
+from envs.inputs import check_counts
+from envs.scene import UNASKED
+from ram.baselines import Baseline
+from ram.corpora import Corpus, Examples, Words
+from ram.corpora.batches import Batches
+from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
+from ram.sequence.models import Said
+from ram.tasks import StepResult, Task
+
+EVALUATION_BATCH = 256
+
+
+class CorpusTask(Task):
+    """Trains a network on the texts of a corpus.
+
+    A subclass builds the network, and what the reward of its hard choices is compared with, as ``baseline``.
+
+    Args:
+        corpus: where the texts come from.
+        batch_size: texts a step.
+        min_count: how often a word must come up in training to be known.
+        policy_weight: of the hard choices' loss.
+        seed: of weights, batches and noise.
+        device: where all is held.
+    """
+
+    unit = "texts"
+    baseline: Baseline
+
+    def __init__(
+        self, corpus: Corpus, batch_size: int, min_count: int, policy_weight: float, seed: int, device: str
+    ) -> None:
+        super().__init__()
+        check_counts("task", batch_size=batch_size, min_count=min_count)
+        self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
+        # All are read at once, so that a mistake in the files ends the run before any training.
+        splits: list[Split] = ["train", "validation", "test"]
+        self._splits: dict[Split, Examples] = {split: corpus.load(split) for split in splits}
+        self._batches = Batches(self.lengths(self.split("train")), batch_size, seed)
+        self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
+
+    @staticmethod
+    def lengths(train: Examples) -> list[int]:
+        """What the texts of a batch have about the same of."""
+        return list(map(len, train.texts))
+
+    def split(self, split: Split) -> Examples:
+        """The examples of a split."""
+        return self._splits[split]
+
+    def begin(self, step: int) -> Examples:
+        """The examples of a training step, whose dropout and choices are functions of (seed, step) from here on."""
+        torch.manual_seed(((self.seed << 32) + step) % 2**63)
+        return self.split("train").choose(self._batches(step))
+
+    def end(
+        self,
+        said: Said,
+        right: Tensor,
+        losses: Tensor,
+        terms: dict[str, Tensor],
+        gamma: float = 1.0,
+        looks_back: bool = True,
+    ) -> StepResult:
+        """What a training step yields.
+
+        Args:
+            said: answers, and the log-probability of the hard choices on the way to them.
+            right: the right classes, -100 where none is asked for.
+            losses: shaped as ``right``, minus the log-probability of each.
+            terms: of the loss, by name; those of the hard choices are added.
+            gamma: discount of what later answers earn a choice.
+            looks_back: whether a choice changes no answer before it.
+        """
+        asked = right != UNASKED
+        if said.log_prob is not None:
+            policy, terms["loss/baseline"] = choices_loss(said, -losses, asked, self.baseline, gamma, looks_back)
+            terms["loss/policy"] = self.policy_weight * policy
+
+        @torch.no_grad()
+        def metrics() -> dict[str, float]:
+            share = (said.logits.argmax(-1) == right)[asked].float().mean()
+            return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(share)}
+
+        return StepResult(torch.stack(list(terms.values())).sum(), metrics)
+
+    def by_length(self, split: Split) -> Iterator[Examples]:
+        """All examples of a split, those of about one length together."""
+        examples = self.split(split)
+        order = sorted(range(len(examples)), key=lambda number: len(examples.texts[number]))
+        for start in range(0, len(order), EVALUATION_BATCH):
+            yield examples.choose(order[start : start + EVALUATION_BATCH])
+
+
+def tokenized(corpus: Corpus, texts: Sequence[str], verb: str) -> tuple[Words, ...]:
+    """The words of some texts that somebody gave; ``verb`` is what the model does with them.
+
+    Raises:
+        InputError: if there are no texts, or one has no words.
+    """
+    if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"A model {verb} a list of at least one text.")
+    words = tuple(map(corpus.tokenize, texts))
+    for number, text in enumerate(words):
+        if not text:
+            raise InputError(f"Text {number} has no words: {texts[number]!r}.")
+    return words
+
+
+def check_length(where: str, text: Words, length: int, most: int | None) -> None:
+    """Refuses a text that is longer than a model has positions for."""
+    if most is not None and length > most:
+        raise InputError(
+            f"A text {where} has {length} words or pieces, and the model positions for {most}: raise their max_length, "
+            f"or leave it out ({' '.join(text[:8])} ...)."
+        )
+
+
+def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    """Refuses words or classes that are not those a checkpoint was written with; names one that differs."""
+    for kind, known in present.items():
+        if saved.get(kind) != known:
+            old, new = (each if isinstance(each, list) else [] for each in (saved.get(kind), known))
+            differing = sorted(set(old) ^ set(new))
+            told = f", {differing[0]!r} for one" if differing else ""
+            raise InputError(f"the {kind} of the corpus are not those it was trained on{told}: restore its files.")
+
+
+def cross_entropy(logits: Tensor, right: Tensor) -> Tensor:
+    """In nats, shaped as ``right``; 0 where nothing is asked."""
+    flat = F.cross_entropy(logits.flatten(0, -2), right.flatten(), reduction="none", ignore_index=UNASKED)
+    return flat.view_as(right)
+
+
+def choices_loss(
+    said: Said, reward: Tensor, scored: Tensor, baseline: Baseline, gamma: float = 1.0, looks_back: bool = True
+) -> tuple[Tensor, Tensor]:
+    """What trains the hard choices on the way to some answers.
+
+    A choice is paid for the answers it may have changed: that of its own place and those after it, or all of the text's
+    where what is chosen at one place is seen at every other.
+
+    Args:
+        said: with the choices' log-probability, (B,) or (B, T).
+        reward: (B,) or (B, T), the log-probability of the right answers; its gradient is not used.
+        scored: shaped as ``reward``, whether an answer is due.
+        baseline: what the return is compared with.
+        gamma: discount of the rewards of later places.
+        looks_back: whether a choice changes no answer before it.
+
+    Returns:
+        The policy's loss for each answer due, as the cross-entropy is told, and the baseline's; scalars.
+    """
+    assert said.log_prob is not None
+    paid = torch.where(scored, reward.detach(), 0).view(len(reward), -1).mT  # (T, B)
+    if said.log_prob.ndim == 1:
+        paid = paid.sum(0, keepdim=True)
+    log_prob = said.log_prob.view(len(reward), -1).mT
+    returns = discounted_returns(paid, gamma) if looks_back else paid.sum(0, keepdim=True).expand_as(paid)
+    known = said.known.transpose(0, 1) if said.known.ndim == 3 else said.known.expand(len(paid), -1, -1)
+    due = torch.ones_like(paid, dtype=torch.bool) if said.log_prob.ndim == 1 else scored.mT
+    rollout = Rollout(known, log_prob, due, due, paid, torch.arange(len(reward), device=reward.device))
+    estimate = baseline(rollout, returns)
+    policy = policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask)
+    return policy * len(reward) / scored.sum(), estimate.loss
