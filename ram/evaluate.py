@@ -1,7 +1,7 @@
 """Evaluate: ``python -m ram.evaluate run=DIR`` measures a run's best checkpoint on the test split again.
 
-With ``source=FILE`` it translates that file line by line; with ``beam_sizes=1,2,5`` it shows what wider beams gain on
-the validation split, and what they cost.
+With ``source=FILE`` it translates that file line by line, and with ``n_best=3`` says the three best of every line; with
+``beam_sizes=1,2,5`` it shows what wider beams gain on the validation split, and what they cost.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ram.tasks import Task
 from ram.tasks.translate import TrainedTranslator, TranslateTask
 from ram.training import checkpoint
 
+_AT_ONCE = 2000  # lines of a file
 _OVERRIDES = (
     "device",
     "num_threads",
@@ -63,8 +65,10 @@ def load_model(path: Path, device: str = "cpu") -> Any:
         raise InputError(f"{run.best} does not fit {run.path}/.hydra/config.yaml: restore either.") from error
 
 
-def translate(run: RunFolder, source: Path, beam_size: int | None, device: str) -> Iterator[str]:
-    """What the model of a run makes of every line of a file; of an empty line, an empty one.
+def translate(run: RunFolder, source: Path, number: int, beam_size: int | None, device: str) -> Iterator[str]:
+    """What the model of a run makes of every line of a file: the best ``number`` that are found, line by line.
+
+    Of an empty line, and where fewer are found, they are empty.
 
     Raises:
         InputError: the run has trained no translator, or the file cannot be read.
@@ -76,11 +80,16 @@ def translate(run: RunFolder, source: Path, beam_size: int | None, device: str) 
     texts = [translator.corpus.tokenize(line) for line in lines]
     if not any(texts):
         raise InputError(f"{source} has no line with a word.")
-    for number, text in enumerate(texts, start=1):
-        translator.check(f"in {source}, line {number},", text)
-    said = iter(translator.translate([line for line, text in zip(lines, texts, strict=True) if text], beam_size))
-    for text in texts:
-        yield next(said) if text else ""
+    for place, text in enumerate(texts, start=1):
+        translator.check(f"in {source}, line {place},", text)
+    with tqdm(total=len(lines), unit="texts", disable=len(lines) <= _AT_ONCE) as bar:
+        for start in range(0, len(lines), _AT_ONCE):
+            some = range(start, min(start + _AT_ONCE, len(lines)))
+            full = [lines[place] for place in some if texts[place]]
+            said = iter(translator.n_best(full, number, beam_size) if full else ())
+            for place in some:
+                yield from islice(chain(next(said) if texts[place] else (), repeat("")), number)
+            bar.update(len(some))
 
 
 def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
@@ -114,12 +123,11 @@ def main() -> None:
         source, sizes = options.pop("source", None), options.pop("beam_sizes", None)
         config = run.read_config()
         if source is not None:
-            size = options.pop("beam_size", None)
+            number = _whole("n_best", options.pop("n_best", "1"))
+            size = _whole("beam_size", options.pop("beam_size")) if "beam_size" in options else None
             override(config, options, ("device", "num_threads"), f"source={source}")
             torch.set_num_threads(config.num_threads)
-            for line in translate(
-                run, Path(source), None if size is None else _whole("beam_size", size), config.device
-            ):
+            for line in translate(run, Path(source), number, size, config.device):
                 print(line)
             return
         override(config, options, _OVERRIDES, f"run={run.path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -130,6 +131,9 @@ def told_in_a_sentence() -> Iterator[None]:
     """Within, a user's mistake ends the program with its sentence and status 1; a defect keeps its traceback."""
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads what is printed wants no more, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (InputError, TrainingStopped) as error:
         sys.exit(f"Error: {error}")
     except KeyboardInterrupt:

@@ -1,5 +1,6 @@
 """Sequences by the commands: trained, compared by length, used on a file, searched with wider beams."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -56,6 +57,36 @@ def test_a_run_translates_a_file_line_by_line(
         said = capsys.readouterr().out.split("\n")
         first, second, third = model.translate(["abc", "d", "b a"], beam)
         assert said == [first, "", second, third, ""]
+
+
+def test_the_best_few_of_a_line_stand_one_below_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _command(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a")
+    monkeypatch.setattr(evaluate, "_AT_ONCE", 2)
+    Path("source.txt").write_text("abc\n\nd\nb a\n")
+    model = ram.load("runs/a")
+    capsys.readouterr()
+    _command(monkeypatch, evaluate, "run=runs/a", "source=source.txt", "n_best=2")
+    printed = capsys.readouterr()
+    first, second, third = model.n_best(["abc", "d", "b a"], 2)
+    assert printed.out.split("\n") == [*first, "", "", *second, *third, ""]
+    assert "4/4" in printed.err  # how far it is
+    told = _refusal(monkeypatch, "run=runs/a", "source=source.txt", "n_best=3", "beam_size=2")
+    assert "n_best" in told and "beam_size" in told
+
+
+def test_who_reads_no_further_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    _command(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a")
+    Path("source.txt").write_text("abc\n" * 5_000)
+    command = [sys.executable, "-m", "ram.evaluate", "run=runs/a", "source=source.txt"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        told = running.stderr.read()
+    assert "Traceback" not in told and "Error" not in told
+    assert running.returncode == 0
 
 
 def test_files_that_cannot_be_translated_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
