@@ -1,7 +1,8 @@
 """Evaluate: ``python -m ram.evaluate run=DIR`` measures a run's best checkpoint on the test split again.
 
-With ``source=FILE`` it translates that file line by line, and with ``n_best=3`` says the three best of every line; with
-``beam_sizes=1,2,5`` it shows what wider beams gain on the validation split, and what they cost.
+Of a translator, ``beam_size=5`` follows so many hypotheses; with ``source=FILE`` it translates that file line by line,
+and with ``n_best=3`` says the three best of every line; ``beam_sizes=1,2,5`` shows what wider beams gain on the
+validation split, and what they cost.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ram.tasks import Task
 from ram.tasks.translate import TrainedTranslator, TranslateTask
 from ram.training import checkpoint
 
+_NO_TRANSLATOR = "{} needs the run of a translator."
 _AT_ONCE = 2000  # lines of a file
 _OVERRIDES = (
     "device",
@@ -99,7 +101,7 @@ def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
         A table and a picture (H, W, 3) uint8.
     """
     if not isinstance(task, TranslateTask):
-        raise InputError("beam_sizes needs the run of a translator.")
+        raise InputError(_NO_TRANSLATOR.format("beam_sizes"))
     task.eval()
     metric = "bleu" if task.bleu else "exact"
     rows = []
@@ -121,16 +123,20 @@ def main() -> None:
             raise InputError("Name the folder of a run: python -m ram.evaluate run=DIR.")
         run = RunFolder.open(Path(options.pop("run")))
         source, sizes = options.pop("source", None), options.pop("beam_sizes", None)
+        size = _whole("beam_size", options.pop("beam_size")) if "beam_size" in options else None
         config = run.read_config()
         if source is not None:
             number = _whole("n_best", options.pop("n_best", "1"))
-            size = _whole("beam_size", options.pop("beam_size")) if "beam_size" in options else None
             override(config, options, ("device", "num_threads"), f"source={source}")
             torch.set_num_threads(config.num_threads)
             for line in translate(run, Path(source), number, size, config.device):
                 print(line)
             return
         override(config, options, _OVERRIDES, f"run={run.path}")
+        if size is not None:
+            if "search" not in config.task:
+                raise InputError(_NO_TRANSLATOR.format("beam_size"))
+            config.task.search.beam_size = size
         check(config)
         torch.set_num_threads(config.num_threads)
         task: Task = build(config.task)

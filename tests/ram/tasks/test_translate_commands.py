@@ -9,7 +9,8 @@ from PIL import Image
 
 import ram
 from ram import compare, evaluate, train
-from ram.tasks.translate import TrainedTranslator
+from ram.corpora.reversal import Source
+from ram.tasks.translate import TrainedTranslator, bleu_and_chrf
 
 SMALL = [
     "experiment=reversal",
@@ -109,11 +110,30 @@ def test_files_that_cannot_be_translated_are_refused_in_a_sentence(monkeypatch: 
     assert "not seed" in _refusal(monkeypatch, "run=runs/a", "source=fine.txt", "seed=1")
 
 
+def test_a_wider_beam_is_measured_on_the_test_split(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _command(monkeypatch, train, *SMALL, "task.bleu=true", "hydra.run.dir=runs/a")
+    model = ram.load("runs/a")
+    examples = Source(size=64, max_length=3).load("test")
+    right = [(model.corpus.detokenize(target),) for target in examples.targets or ()]
+    printed = []
+    for beam in (1, 4):
+        capsys.readouterr()
+        _command(monkeypatch, evaluate, "run=runs/a", f"beam_size={beam}")
+        said = model.translate([model.corpus.detokenize(text) for text in examples.texts], beam)
+        printed.append(capsys.readouterr().out)
+        told = dict(line.split() for line in printed[-1].splitlines())
+        assert told["test/chrf"] == f"{bleu_and_chrf(said, right)['chrf']:.2f}"
+    assert printed[0] != printed[1]
+
+
 def test_other_runs_do_not_translate(monkeypatch: pytest.MonkeyPatch) -> None:
     small = ["experiment=negation", "corpus.size=64", "encoder.size=8", "trainer.max_epochs=1"]
     _command(monkeypatch, train, *small, "hydra.run.dir=runs/b")
     Path("fine.txt").write_text("abc\n")
     assert "has not learnt to translate" in _refusal(monkeypatch, "run=runs/b", "source=fine.txt")
+    assert "beam_size needs the run of a translator" in _refusal(monkeypatch, "run=runs/b", "beam_size=2")
     assert "needs the run of a translator" in _refusal(monkeypatch, "run=runs/b", "beam_sizes=1,2")
 
 
