@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,10 @@ from ram.corpora.batches import pad
 from ram.corpora.languages import Languages, Sources, targets_of
 from ram.corpora.pieces import Pieces
 from ram.corpora.vocabulary import END, PADDING, START
+from ram.sequence.decoders import Memory
 from ram.sequence.models import Said
 from ram.sequence.pictures import accuracy_by_length, alignment
-from ram.sequence.search import NO_WORDS, Hypothesis, beam_search, check_beam
+from ram.sequence.search import NO_WORDS, Hypothesis, beam_search, check_beam, sample
 from ram.sequence.translation import Translator
 from ram.tasks import Picture, StepResult, part
 from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, check_length, check_same, cross_entropy, tokenized
@@ -107,6 +108,32 @@ class TrainedTranslator:
         size = max(number, self.search.beam_size) if beam_size is None else beam_size
         found = speak(self.model, self.languages, words, self.search, self.device, size, number)
         return [[self.corpus.detokenize(said) for said, _ in each] for each in found]
+
+    def sample(
+        self,
+        texts: Sequence[str],
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """One translation of each text, every word of it sampled from those that are likely.
+
+        Args:
+            texts: as for :meth:`translate`.
+            temperature: see :func:`ram.sequence.search.truncated`, like the next two.
+            top_k: see there.
+            top_p: see there.
+            seed: of the samples.
+        """
+        words, generator = tokenized(self.corpus, texts, "translates"), torch.Generator(self.device).manual_seed(seed)
+
+        def find(begun: Tensor, longest: int, memory: Memory | None) -> list[list[int]]:
+            return sample(self.model, begun, longest, memory, temperature, top_k, top_p, generator)
+
+        found = go_on(self.model, self.languages, words, self.search.max_length, self.device, find)
+        decode = self.languages.target.decode
+        return [self.corpus.detokenize(decode(said, unknown)) for said, unknown in zip(*found, strict=True)]
 
 
 class TranslateTask(CorpusTask):
@@ -355,8 +382,9 @@ class TranslateTask(CorpusTask):
 Spoken = list[tuple[Words, Hypothesis]]
 """What a model says of one text, the best first: words, and how they were found."""
 
+_Found = TypeVar("_Found")
 
-@torch.no_grad()
+
 def speak(
     model: Translator,
     languages: Languages,
@@ -366,14 +394,46 @@ def speak(
     beam_size: int,
     n_best: int = 1,
 ) -> list[Spoken]:
-    """Goes on from every text by beam search, those of one length together, so that none is filled up.
+    """Goes on from every text by beam search; see :func:`go_on`."""
+
+    def find(begun: Tensor, longest: int, memory: Memory | None) -> list[list[Hypothesis]]:
+        return beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
+
+    found = go_on(model, languages, texts, search.max_length, device, find)
+    return [
+        [(tuple(languages.target.decode(each.words, unknown)), each) for each in best]
+        for best, unknown in zip(*found, strict=True)
+    ]
+
+
+@torch.no_grad()
+def go_on(
+    model: Translator,
+    languages: Languages,
+    texts: Sequence[Words],
+    max_length: int | None,
+    device: torch.device,
+    find: Callable[[Tensor, int, Memory | None], Sequence[_Found]],
+) -> tuple[list[_Found], list[Words]]:
+    """Goes on from every text, from those of one length together, so that none is filled up.
+
+    Args:
+        model: in evaluation mode.
+        languages: its words.
+        texts: N of them.
+        max_length: words said, at most; None for twice the source's and ten.
+        device: where the model is.
+        find: what is found from some beginnings, (B, n), with at most so many words after them, reading in a memory.
+
+    Returns:
+        What is found for every text, and the words of it that the model does not know.
 
     Raises:
         InputError: naming a text that is longer than the model's positions.
     """
     encoded = [languages.source.encode(text) for text in texts]
     order = sorted(range(len(texts)), key=lambda number: len(encoded[number]))
-    found: list[Spoken] = [[] for _ in texts]
+    found: dict[int, tuple[_Found, Words]] = {}
     for length, same in groupby(order, key=lambda number: len(encoded[number])):
         rows = list(same)
         check_length("to be read", texts[rows[0]], length, model.source_limit)
@@ -381,13 +441,12 @@ def speak(
             some = rows[start : start + EVALUATION_BATCH]
             sources = languages.read([texts[row] for row in some], device, model.copies)
             begun, memory = model.begin(sources.numbers, sources.lengths, sources.copies)
-            longest = search.max_length or 2 * length + 10
+            longest = max_length or 2 * length + 10
             if model.max_length is not None:
                 longest = max(1, min(longest, model.max_length - begun.shape[1]))
-            best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
-            for row, hypotheses, more in zip(some, best, sources.unknown, strict=True):
-                found[row] = [(tuple(languages.target.decode(each.words, more)), each) for each in hypotheses]
-    return found
+            found |= zip(some, zip(find(begun, longest, memory), sources.unknown, strict=True), strict=True)
+    ordered = [found[row] for row in range(len(texts))]
+    return [each for each, _ in ordered], [unknown for _, unknown in ordered]
 
 
 def bleu_and_chrf(said: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:

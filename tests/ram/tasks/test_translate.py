@@ -3,6 +3,7 @@
 import io
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -813,6 +814,7 @@ def test_names_never_heard_are_said_with_their_own_spelling_and_marked() -> None
     )
     model = restored(task, NAMES, encoder=encoders.Words, decoder=Echo, copy=True, words=partial(WordVectors, size=12))
     assert model.translate(["my name is gnu gnat"]) == ["my name is gnu gnat"]
+    assert model.sample(["my name is gnu gnat", "am gnu"], seed=3) == ["my name is gnu gnat", "am gnu"]
 
 
 def test_without_copying_names_never_heard_are_not_said() -> None:
@@ -995,6 +997,21 @@ def test_the_search_of_the_run_is_taken_unless_told_otherwise() -> None:
     assert model.n_best(["x"], 1, beam_size=1) == [["a b"]]
     assert restored(by_hand(), **parts).translate(["x"]) == ["a b"]
     assert len(restored(by_hand(), **parts).n_best(["x"], 3)[0]) == 3  # as many hypotheses as are asked for
+
+
+def test_translations_are_sampled_with_their_probabilities() -> None:
+    parts = {"words": partial(WordVectors, size=6), "encoder": encoders.Words, "decoder": Chain}
+    model = restored(by_hand(), **parts)
+    sampled = Counter(model.sample(["x"] * 4000))
+    for said, share in {"b": 0.4 * 0.9, "a": 0.6 * 0.25, "a b": 0.6 * 0.5 * 0.9}.items():
+        assert sampled[said] / 4000 == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 4000))
+    assert model.sample(["x"] * 40) == model.sample(["x"] * 40) != model.sample(["x"] * 40, seed=1)
+    for likeliest in ({"temperature": 0}, {"top_k": 1}, {"top_p": 0.3}):
+        assert model.sample(["x", "y x"], **likeliest) == ["a b", "a b"]
+    with pytest.raises(InputError, match="temperature must be"):
+        model.sample(["x"], temperature=-1)
+    with pytest.raises(InputError, match="at least one text"):
+        model.sample([])
 
 
 def test_texts_that_cannot_be_translated_are_refused_in_a_sentence() -> None:
