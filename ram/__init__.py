@@ -25,7 +25,8 @@ def load(run: str | Path, device: str = "cpu") -> Any:
         For glimpses a :class:`ram.tasks.glimpse.GlimpseModel`, with ``predict(images)``; for texts a
         :class:`ram.tasks.classify_text.TextClassifier` or :class:`ram.tasks.tag.TrainedTagger`, with
         ``predict(texts)``, a :class:`ram.tasks.language_model.TrainedLanguageModel`, with ``sample()``,
-        or a :class:`ram.tasks.translate.TrainedTranslator`, with ``translate(texts)``.
+        or a :class:`ram.tasks.translate.TrainedTranslator`, with ``translate(texts)``, ``n_best(texts, n)`` and
+        ``sample(texts)``.
 
     Raises:
         envs.InputError: if the folder is none of a run, or its checkpoint does not serve.

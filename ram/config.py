@@ -207,6 +207,9 @@ def override(config: DictConfig, options: dict[str, str], allowed: tuple[str, ..
     for name, value in options.items():
         if name not in allowed:
             raise InputError(f"{source} brings its configuration and accepts only {', '.join(allowed)}, not {name}.")
+        owner, _, key = name.rpartition(".")
+        if key not in (OmegaConf.select(config, owner) or {} if owner else config):
+            raise InputError(f"{source} has no option {name}.")
         try:
             parsed = OmegaConf.from_dotlist([f"value={value}"])["value"]
         except YAMLError as error:

@@ -1,8 +1,8 @@
 """Evaluate: ``python -m ram.evaluate run=DIR`` measures a run's best checkpoint on the test split again.
 
-Of a translator, ``beam_size=5`` follows so many hypotheses; with ``source=FILE`` it translates that file line by line,
-and with ``n_best=3`` says the three best of every line; ``beam_sizes=1,2,5`` shows what wider beams gain on the
-validation split, and what they cost.
+A translator searches as ``task.search`` says, such as ``task.search.beam_size=5``. With ``source=FILE`` it translates
+that file line by line; ``n_best=3`` says the three best of every line, ``target=FILE`` measures it against that file.
+``beam_sizes=1,2,5`` shows what wider beams gain on the validation split, and what they cost.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from envs.errors import InputError
 from envs.rendering import save_png
 from ram.config import build, check, override, words
+from ram.corpora import normalised
 from ram.corpora.files import read_lines
+from ram.corpora.parallel_files import read_both
 from ram.run_folder import RunFolder, table, told_in_a_sentence
 from ram.sequence.pictures import beam_curve
 from ram.tasks import Task
-from ram.tasks.translate import TrainedTranslator, TranslateTask
+from ram.tasks.translate import TrainedTranslator, TranslateTask, bleu_and_chrf
 from ram.training import checkpoint
 
-_NO_TRANSLATOR = "{} needs the run of a translator."
 _AT_ONCE = 2000  # lines of a file
+_SEARCH = tuple(f"task.search.{name}" for name in ("beam_size", "length_penalty", "max_length"))
 _OVERRIDES = (
     "device",
     "num_threads",
@@ -38,6 +40,8 @@ _OVERRIDES = (
     "images.objects.root",
     *(f"corpus.{name}" for name in ("root", "path", "validation_path", "test_path")),
     *(f"corpus.{split}{side}" for split in ("", "validation_", "test_") for side in ("source", "target")),
+    "corpus.test",
+    *_SEARCH,
 )
 
 
@@ -58,8 +62,12 @@ def load_model(path: Path, device: str = "cpu") -> Any:
     run = RunFolder.open(path)
     config = run.read_config()
     OmegaConf.update(config, "device", device)
+    return _restored(run, config)
+
+
+def _restored(run: RunFolder, config: DictConfig) -> Any:
     check(config)
-    state = checkpoint.load(run.best, device)
+    state = checkpoint.load(run.best, config.device)
     task = build(config.task, _partial_=True)
     try:
         return task.func.restore(state["task"] | state["average"], task.keywords)
@@ -67,17 +75,14 @@ def load_model(path: Path, device: str = "cpu") -> Any:
         raise InputError(f"{run.best} does not fit {run.path}/.hydra/config.yaml: restore either.") from error
 
 
-def translate(run: RunFolder, source: Path, number: int, beam_size: int | None, device: str) -> Iterator[str]:
-    """What the model of a run makes of every line of a file: the best ``number`` that are found, line by line.
+def translate(translator: TrainedTranslator, source: Path, number: int = 1) -> Iterator[str]:
+    """What a model makes of every line of a file: the best ``number`` that are found, line by line.
 
     Of an empty line, and where fewer are found, they are empty.
 
     Raises:
-        InputError: the run has trained no translator, or the file cannot be read.
+        InputError: the file cannot be read, or a line is longer than the model's positions.
     """
-    translator = load_model(run.path, device)
-    if not isinstance(translator, TrainedTranslator):
-        raise InputError(f"source={source}: {run.path} has not learnt to translate; name a run of task=translate.")
     lines = read_lines(source)
     texts = [translator.corpus.tokenize(line) for line in lines]
     if not any(texts):
@@ -88,10 +93,18 @@ def translate(run: RunFolder, source: Path, number: int, beam_size: int | None, 
         for start in range(0, len(lines), _AT_ONCE):
             some = range(start, min(start + _AT_ONCE, len(lines)))
             full = [lines[place] for place in some if texts[place]]
-            said = iter(translator.n_best(full, number, beam_size) if full else ())
+            said = iter(translator.n_best(full, number) if full else ())
             for place in some:
                 yield from islice(chain(next(said) if texts[place] else (), repeat("")), number)
             bar.update(len(some))
+
+
+def score(translator: TrainedTranslator, source: Path, target: Path) -> dict[str, float]:
+    """Exact matches in percent, BLEU and chrF against a file of references, without regard to capital letters."""
+    references = [normalised(line.strip()) for _, line in read_both(source, target)]
+    said = list(translate(translator, source))
+    exact = [normalised(text) == line for text, line in zip(said, references, strict=True)]
+    return {"exact": 100 * sum(exact) / len(exact)} | bleu_and_chrf(said, [(line,) for line in references])
 
 
 def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
@@ -101,7 +114,7 @@ def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
         A table and a picture (H, W, 3) uint8.
     """
     if not isinstance(task, TranslateTask):
-        raise InputError(_NO_TRANSLATOR.format("beam_sizes"))
+        raise InputError("beam_sizes needs the run of a translator.")
     task.eval()
     metric = "bleu" if task.bleu else "exact"
     rows = []
@@ -122,21 +135,12 @@ def main() -> None:
         if "run" not in options:
             raise InputError("Name the folder of a run: python -m ram.evaluate run=DIR.")
         run = RunFolder.open(Path(options.pop("run")))
-        source, sizes = options.pop("source", None), options.pop("beam_sizes", None)
-        size = _whole("beam_size", options.pop("beam_size")) if "beam_size" in options else None
         config = run.read_config()
-        if source is not None:
-            number = _whole("n_best", options.pop("n_best", "1"))
-            override(config, options, ("device", "num_threads"), f"source={source}")
-            torch.set_num_threads(config.num_threads)
-            for line in translate(run, Path(source), number, size, config.device):
-                print(line)
+        if "source" in options:
+            _use(run, config, options)
             return
+        sizes = options.pop("beam_sizes", None)
         override(config, options, _OVERRIDES, f"run={run.path}")
-        if size is not None:
-            if "search" not in config.task:
-                raise InputError(_NO_TRANSLATOR.format("beam_size"))
-            config.task.search.beam_size = size
         check(config)
         torch.set_num_threads(config.num_threads)
         task: Task = build(config.task)
@@ -148,6 +152,22 @@ def main() -> None:
         told, drawn = beams(task, [_whole("beam_sizes", size) for size in sizes.split(",")])
         save_png(run.path / "beams.png", drawn)
         print(f"{told}\n  {run.path / 'beams.png'}")
+
+
+def _use(run: RunFolder, config: DictConfig, options: dict[str, str]) -> None:
+    """Translates a user's file, or measures how well that goes."""
+    source, target = Path(options.pop("source")), options.pop("target", None)
+    number = _whole("n_best", options.pop("n_best", "1")) if target is None else 1
+    override(config, options, ("device", "num_threads", *_SEARCH), f"source={source}")
+    torch.set_num_threads(config.num_threads)
+    translator = _restored(run, config)
+    if not isinstance(translator, TrainedTranslator):
+        raise InputError(f"source={source}: {run.path} has not learnt to translate; name a run of task=translate.")
+    if target is not None:
+        print(table(score(translator, source, Path(target))))
+        return
+    for line in translate(translator, source, number):
+        print(line)
 
 
 def _whole(name: str, value: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import regex
@@ -15,9 +15,12 @@ from envs.images import Split
 
 Words = tuple[str, ...]
 
-_TOKEN = regex.compile(r"[\w\p{M}]+(?:['-][\w\p{M}]+)*|[^\w\s\x1c-\x1f]")  # \p{M}: accents and vowels
+_TOKEN = regex.compile(  # \p{M}: accents and vowels; within numbers signs stand too
+    r"[\w\p{M}]+(?:(?:['-]|(?<=\d)[.,:](?=\d))[\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
+)
 _BEFORE = regex.compile(r" ([,.;:!?)\]}%…])")  # no space before these, nor after those
 _AFTER = regex.compile(r"([(\[{]) ")
+_QUOTED = regex.compile(r'(?<!\S)" ([^"]+) "(?![^\s,.;:!?)])')
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,14 @@ class Examples:
             the targets alone.
         alignments: N times, for every word of the target, the place of the word of the text that it stands for, or -1;
             None where that is not known.
+        lines: N times the file and the line that a text is from, such as "a.txt, line 3"; None where it is from none.
     """
 
     texts: tuple[Words, ...]
     targets: tuple[str, ...] | tuple[Words, ...] | None = None
     references: tuple[tuple[str, ...], ...] | None = None
     alignments: tuple[tuple[int, ...], ...] | None = None
+    lines: tuple[str, ...] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -45,7 +50,7 @@ class Examples:
         for number, text in enumerate(self.texts):
             if not text:
                 raise InputError(f"Text {number} of a corpus has no words: leave it out.")
-        for name in ("targets", "references", "alignments"):
+        for name in ("targets", "references", "alignments", "lines"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.texts):
                 raise InputError(f"There are {len(self.texts)} texts, but {len(values)} {name}.")
@@ -59,7 +64,11 @@ class Examples:
         def some(values: Any) -> Any:
             return None if values is None else tuple(values[number] for number in numbers)
 
-        return Examples(some(self.texts), some(self.targets), some(self.references), some(self.alignments))
+        return Examples(*(some(getattr(self, each.name)) for each in fields(self)))
+
+    def where(self, number: int, split: Split) -> str:
+        """Where a text stands, for what is said of it."""
+        return f"in the {split} split" if self.lines is None else f"in {self.lines[number]},"
 
 
 class Corpus(Protocol):
@@ -90,10 +99,15 @@ def split_of(content: str, validation: int = 10, test: int = 10) -> Split:
 
 def tokenize(text: str, lower: bool = True) -> Words:
     """Words, with the apostrophes and hyphens within them, and single signs; each letter and its accents are one."""
+    return tuple(_TOKEN.findall(normalised(text, lower)))
+
+
+def normalised(text: str, lower: bool = True) -> str:
+    """A text, whose letters and accents are one, with one kind of apostrophe, perhaps in small letters."""
     text = unicodedata.normalize("NFC", text).replace("\u2019", "'")
-    return tuple(_TOKEN.findall(text.lower() if lower else text))
+    return text.lower() if lower else text
 
 
 def detokenize(words: Sequence[str]) -> str:
-    """A sentence of words and signs, written as usual; between quotation marks spaces stay."""
-    return _AFTER.sub(r"\1", _BEFORE.sub(r"\1", " ".join(words)))
+    """A sentence of words and signs, written as usual."""
+    return _AFTER.sub(r"\1", _BEFORE.sub(r"\1", _QUOTED.sub(r'"\1"', " ".join(words))))

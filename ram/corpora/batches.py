@@ -32,7 +32,7 @@ class Batches:
         return self._batches[position]
 
     def _divide(self, epoch: int) -> list[list[int]]:
-        generator = torch.Generator().manual_seed((self.seed << 24) + epoch)
+        generator = torch.Generator().manual_seed(((self.seed << 24) + epoch) % 2**63)
         order = torch.randperm(len(self.lengths), generator=generator)
         pools = [pool[self.lengths[pool].argsort(stable=True)] for pool in order.split(_POOL * self.batch_size)]
         batches = [batch.tolist() for pool in pools for batch in pool.split(self.batch_size)]

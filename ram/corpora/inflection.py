@@ -27,6 +27,7 @@ _SHA256 = {
     "spanish-train-high": "41cdf10b69e99a0d2b3011d01b823acab2155ec6a4da3a8f3492d8fe35dcd95b",
 }
 _SPACE = "␣"
+_EXAMPLE = "abbauen V;IND;PST;1;SG"
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,14 @@ class Source:
         )
 
     def tokenize(self, text: str) -> Words:
-        """The tags of a line that ends in them, such as <V>, and the letters of the word before."""
+        """The tags of a line that ends in them, such as <V>, and the letters of the word before.
+
+        Raises:
+            InputError: there is one word alone.
+        """
         word, _, tags = text.strip().replace("\t", " ").rpartition(" ")
+        if tags and not word:
+            raise InputError(f"{tags!r} does not say which form is asked for: write such as {_EXAMPLE!r}.")
         return (*(f"<{tag}>" for tag in tags.split(";") if tag), *word.strip().replace(" ", _SPACE))
 
     def detokenize(self, words: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ class Source:
         return tokenize(text, self.lower)
 
     def _read(self, path: str, known: frozenset[str] | None = None) -> Examples:
-        texts, labels = [], []
+        texts, labels, lines = [], [], []
         for number, line in enumerate(read_lines(Path(path).expanduser()), start=1):
             if not line.strip():
                 continue
@@ -66,6 +66,7 @@ class Source:
                 raise InputError(f"{path}, line {number}: {label!r} is no label of {self.path}.")
             texts.append(words)
             labels.append(label)
+            lines.append(f"{path}, line {number}")
         if not texts:
             raise InputError(f"{path} is empty: write a label, a tab and a text on every line.")
-        return Examples(tuple(texts), tuple(labels))
+        return Examples(tuple(texts), tuple(labels), lines=tuple(lines))

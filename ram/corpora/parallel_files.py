@@ -10,7 +10,7 @@ import torch
 
 from envs.errors import InputError
 from envs.images import Split, check_shares, check_split, choose
-from ram.corpora import Examples, Words, detokenize, tokenize
+from ram.corpora import Examples, Words, detokenize, normalised, tokenize
 from ram.corpora.files import read_lines
 
 
@@ -71,6 +71,23 @@ def read_pairs(source: Path, target: Path, lower: bool) -> Examples:
     """The pairs of two files, what is written in the second as the reference.
 
     Raises:
+        InputError: as :func:`read_both`, or where there is no pair of lines with words.
+    """
+    pairs = []
+    for number, (text, said) in enumerate(read_both(source, target), start=1):
+        words, told = tokenize(text, lower), tokenize(said, lower)
+        if words and told:
+            pairs.append((words, told, (normalised(said.strip(), lower),), f"{source}, line {number}"))
+    if not pairs:
+        raise InputError(f"{source} and {target} hold no pair of lines: every line needs a word or a sign.")
+    texts, targets, references, lines = zip(*pairs, strict=True)
+    return Examples(texts, targets, references, lines=lines)
+
+
+def read_both(source: Path, target: Path) -> list[tuple[str, str]]:
+    """The lines of two files side by side.
+
+    Raises:
         InputError: naming the files whose numbers of lines differ, or the line that cannot be decoded.
     """
     texts, targets = read_lines(source.expanduser()), read_lines(target.expanduser())
@@ -78,13 +95,4 @@ def read_pairs(source: Path, target: Path, lower: bool) -> Examples:
         raise InputError(
             f"{source} has {len(texts)} lines and {target} {len(targets)}: line by line they must go together."
         )
-    pairs = [
-        (words, said, (line.strip().lower() if lower else line.strip(),))
-        for words, said, line in zip(
-            (tokenize(text, lower) for text in texts), (tokenize(text, lower) for text in targets), targets, strict=True
-        )
-        if words and said
-    ]
-    if not pairs:
-        raise InputError(f"{source} and {target} hold no pair of lines: every line needs a word or a sign.")
-    return Examples(*(tuple(each) for each in zip(*pairs, strict=True)))
+    return list(zip(texts, targets, strict=True))

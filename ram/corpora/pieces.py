@@ -33,7 +33,7 @@ class Pieces:
         Raises:
             InputError: the texts do not hold so many, or have more letters.
         """
-        lines, written = [" ".join(text) for text in texts], io.BytesIO()
+        lines, written = list(map(_line, texts)), io.BytesIO()
         least = len(set("".join(lines)) | {" "}) + len(SPECIAL)
         if number < least:
             raise InputError(f"task.pieces={number} cannot be found in the corpus: all letters alone are {least}.")
@@ -64,7 +64,7 @@ class Pieces:
 
     def encode(self, text: Iterable[str], unknown: Sequence[str] = ()) -> list[int]:
         """The numbers of the pieces of a text; 1 for letters never seen."""
-        return self._processor.encode(" ".join(text))
+        return self._processor.encode(_line(text))
 
     def unknown(self, text: Iterable[str]) -> tuple[str, ...]:
         """No word is."""
@@ -91,3 +91,8 @@ class Pieces:
     def state(self) -> bytes:
         """What the constructor needs to make it again."""
         return self._model
+
+
+def _line(text: Iterable[str]) -> str:
+    """Words as sentencepiece takes them; the sign that it writes for a space is none."""
+    return " ".join(text).replace("\u2581", "_")

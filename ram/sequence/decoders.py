@@ -243,16 +243,16 @@ class Recurrent(Decoder):
         cell: "rnn", "gru" or "lstm".
         size: of the state.
         num_layers: how deep.
-        handover: how the summary of the source reaches it: as the initial "state" of every layer, which is as wide; as
-            that state through a "network" of one tanh layer (Cho et al. 2014, appendix A.1.1); as the "first" input,
-            before any word (Vinyals et al. 2015); beside "every" input (Cho et al. 2014, section 2.2); or not at all,
-            "none".
+        handover: how the summary of the source reaches it: as the initial "state" of every layer, which is as wide (the
+            cell of an LSTM begins empty); as that state through a "network" of one tanh layer (Cho et al. 2014,
+            appendix A.1.1); as the "first" input, before any word (Vinyals et al. 2015); beside "every" input (Cho et
+            al. 2014, section 2.2); or not at all, "none".
         reading: builds what reads the source at each step; None for the summary alone.
         read: "before" a step with the state it starts from, so that the step takes in what was read (Bahdanau et al.
             2015, appendix A.2.2); or "after" it with the state it ends in (Luong et al. 2015, section 3).
         feed: where the source is read after the step, let the next step take in what came out of this one (Luong et al.
             2015, section 3.3).
-        dropout: share of what layers and the whole say that is dropped in training.
+        dropout: share of what a layer says to the next that is dropped in training.
     """
 
     def __init__(
@@ -292,7 +292,6 @@ class Recurrent(Decoder):
             self.into = nn.Sequential(nn.Linear(widths.summary, num_layers * size), nn.Tanh())
         elif handover == "first":
             self.into = nn.Linear(widths.summary, widths.inputs + beside)
-        self.dropout = nn.Dropout(dropout)
 
     def prepare(self, memory: Memory) -> Memory:
         return memory if self.reading is None else replace(memory, prepared=self.reading.prepare(memory))
@@ -351,7 +350,7 @@ class Recurrent(Decoder):
         weights = [read.weights for read in reads if read.weights is not None]
         log_probs = [read.log_prob for read in reads if read.log_prob is not None]
         return Decoded(
-            self.dropout(output),
+            output,
             state,
             torch.cat(weights, dim=1) if weights else None,
             torch.cat(log_probs, dim=1) if log_probs else None,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.inputs import check_counts, check_share
-from ram.corpora.vocabulary import PADDING, UNKNOWN
+from ram.corpora.vocabulary import END, PADDING, UNKNOWN
 from ram.networks import read_out
 from ram.sequence.encoders import Encoder, log_prob_within
 from ram.sequence.readers import Reader, mean
@@ -67,7 +67,7 @@ class WordVectors(nn.Module):
         """(B, N) int64 -> (B, N, size)."""
         if self.training and self.word_dropout:
             dropped = torch.rand(numbers.shape, device=numbers.device) < self.word_dropout
-            numbers = torch.where(dropped & (numbers != PADDING), UNKNOWN, numbers)
+            numbers = torch.where(dropped & (numbers > END), UNKNOWN, numbers)
         return self.dropout(self.table(numbers))
 
 

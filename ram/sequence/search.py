@@ -185,8 +185,8 @@ def check_beam(beam_size: int, length_penalty: float, where: str = "") -> None:
     """Refuses options of a beam search; ``where`` is written before their names."""
     if beam_size < 1:
         raise InputError(f"{where}beam_size must be at least 1, got {beam_size}.")
-    if not (math.isfinite(length_penalty) and length_penalty >= 0):
-        raise InputError(f"{where}length_penalty must be a finite number of at least 0, got {length_penalty}.")
+    if not 0 <= length_penalty <= 10:
+        raise InputError(f"{where}length_penalty must be in [0, 10], got {length_penalty}.")
 
 
 def take_rows(tree: Any, rows: Tensor) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.inputs import check_share
 from ram.attention import Read
+from ram.attention.selection import Unnormalised
 from ram.corpora.vocabulary import PADDING, START, UNKNOWN
 from ram.sequence.decoders import Decoder, Memory, Widths
 from ram.sequence.encoders import Encoded, Encoder, shortest
@@ -27,12 +29,14 @@ class Translator(nn.Module):
     Attributes:
         known_size: width of what is known before a choice.
         copies: whether it may say a word of the source that is not known.
+        says_source: whether it also says the source.
         source_limit: how many words a source may have; None for any number.
         max_length: how many words it may be given to go on from; None for any number.
     """
 
     known_size: int
     copies = False
+    says_source = False
     source_limit: int | None = None
     max_length: int | None = None
 
@@ -117,6 +121,8 @@ class EncoderDecoder(Translator):
                     f"({self.decoder.output_size})."
                 )
             self.out.weight = self.words.table.weight
+        if copy and any(isinstance(module, Unnormalised) for module in self.decoder.modules()):
+            raise InputError("task.model.copy=true needs weights that are shares, not attention=unnormalised.")
         self.gate = nn.Linear(self.decoder.output_size + width, 1) if copy else None
 
     def forward(
@@ -168,6 +174,8 @@ class Continuation(Translator):
         dropout: share of what the encoder says that is dropped in training.
         tied: the vectors of words are the weights of the answer too; needs one width.
     """
+
+    says_source = True
 
     def __init__(
         self,
@@ -236,7 +244,12 @@ def mixed(logits: Tensor, weights: Tensor, copies: Tensor, own: Tensor) -> tuple
     copied = taken.sum(-1, keepdim=True)
     share = torch.cat([(1 - copied) * logits.softmax(-1), logits.new_zeros(*logits.shape[:2], extra)], dim=-1)
     share = share.scatter_add(-1, copies[:, None].expand_as(weights), taken)
-    return share.clamp(min=torch.finfo(share.dtype).tiny).log(), copied[..., 0]
+    logarithms = share.clamp(min=torch.finfo(share.dtype).tiny).log()
+    if extra:  # of what only other texts of the batch hold nothing can be copied
+        held = copies.new_zeros(len(copies), share.shape[-1]).scatter(1, copies, 1).bool()
+        held[:, : logits.shape[-1]] = True
+        logarithms = logarithms.masked_fill(~held[:, None], -math.inf)
+    return logarithms, copied[..., 0]
 
 
 def _soft(read: ReadOrSaid) -> ReadOrSaid:

@@ -92,10 +92,14 @@ class CorpusTask(Task):
 
         @torch.no_grad()
         def metrics() -> dict[str, float]:
-            share = (said.logits.argmax(-1) == right)[asked].float().mean()
+            share = self.hits(said, right)[asked].float().mean()
             return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(share)}
 
         return StepResult(torch.stack(list(terms.values())).sum(), metrics)
+
+    def hits(self, said: Said, right: Tensor) -> Tensor:
+        """Which answers are right, shaped as ``right``."""
+        return said.logits.argmax(-1) == right
 
     def by_length(self, split: Split) -> Iterator[Examples]:
         """All examples of a split, those of about one length together."""

@@ -97,8 +97,9 @@ class TextTask(CorpusTask):
             self.baseline = baseline(feature_size=self.model.words.size, rollouts_per_image=1)
         self.to(self.device)
         for split, examples in self._splits.items():
-            longest = max(examples.texts, key=len)
-            check_length(f"of the {split} split", longest, self.asked_length(longest), self.model.encoder.max_length)
+            number = max(range(len(examples)), key=lambda number: len(examples.texts[number]))
+            longest, most = examples.texts[number], self.model.encoder.max_length
+            check_length(examples.where(number, split), longest, self.asked_length(longest), most)
             self.ask(examples)
 
     @abstractmethod

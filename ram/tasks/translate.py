@@ -21,7 +21,7 @@ from ram.corpora import Examples, PairCorpus, Words
 from ram.corpora.batches import pad
 from ram.corpora.languages import Languages, Sources, targets_of
 from ram.corpora.pieces import Pieces
-from ram.corpora.vocabulary import END, PADDING, START
+from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
 from ram.sequence.decoders import Memory
 from ram.sequence.models import Said
 from ram.sequence.pictures import accuracy_by_length, alignment
@@ -103,11 +103,14 @@ class TrainedTranslator:
         return [best[0] for best in self.n_best(texts, 1, beam_size)]
 
     def n_best(self, texts: Sequence[str], number: int, beam_size: int | None = None) -> list[list[str]]:
-        """The best ``number`` that are found for each text, the best first; as :meth:`translate`."""
+        """The best ``number`` that are found for each text, the best first; as :meth:`translate`.
+
+        Where pieces make the same text in several ways, or no more is found, there are fewer.
+        """
         words = tokenized(self.corpus, texts, "translates")
         size = max(number, self.search.beam_size) if beam_size is None else beam_size
         found = speak(self.model, self.languages, words, self.search, self.device, size, number)
-        return [[self.corpus.detokenize(said) for said, _ in each] for each in found]
+        return [list(dict.fromkeys(self.corpus.detokenize(said) for said, _ in each)) for each in found]
 
     def sample(
         self,
@@ -145,7 +148,7 @@ class TranslateTask(CorpusTask):
         baseline: builds what the reward of hard choices is compared with; the reward of a step is the log-probability
             of its right word.
         batch_size: pairs a step.
-        min_count: how often a word must come up in training to be known.
+        min_count: how often a word must come up in training to be known, where words are not made of pieces.
         pieces: learn so many pieces of words by byte-pair encoding, in place of words; None for words.
         shared_vocabulary: sources and targets are made of the same words or pieces.
         label_smoothing: share of the answer that is spread over all words, in [0, 1) (Szegedy et al. 2016, section 7).
@@ -207,20 +210,22 @@ class TranslateTask(CorpusTask):
             raise InputError(
                 "task.model.copy=true of task.pieces needs both to be the same: set shared_vocabulary=true."
             )
+        if source_weight and not self.model.says_source:
+            raise InputError(
+                f"task.source_weight={source_weight} needs a model that says the source: task=continuation."
+            )
         self.to(self.device)
         for split, examples in self._splits.items():
-            longest = max(examples.texts, key=len)
-            length = len(self.languages.source.encode(longest))
-            check_length(f"of the {split} split", longest, length, self.model.source_limit)
-            if self.model.max_length is not None:
-                self._check_targets(split, examples)
+            if (self.model.source_limit, self.model.max_length) != (None, None):
+                self._check_lengths(split, examples)
 
-    def _check_targets(self, split: Split, examples: Examples) -> None:
-        """Refuses a target that is longer than the positions the model has left for it."""
-        for text, target in zip(examples.texts, targets_of(examples), strict=True):
-            length = self.model.ahead(len(self.languages.source.encode(text)))
-            length += len(self.languages.target.encode(target))
-            check_length(f"to be said in the {split} split", target, length, self.model.max_length)
+    def _check_lengths(self, split: Split, examples: Examples) -> None:
+        """Refuses a text or a target that is longer than the positions the model has for it."""
+        for number, (text, target) in enumerate(zip(examples.texts, targets_of(examples), strict=True)):
+            source, where = len(self.languages.source.encode(text)), examples.where(number, split)
+            check_length(where, text, source, self.model.source_limit)
+            length = self.model.ahead(source) + len(self.languages.target.encode(target))
+            check_length(f"to be said {where}", target, length, self.model.max_length)
 
     @staticmethod
     def lengths(train: Examples) -> list[int]:
@@ -251,12 +256,17 @@ class TranslateTask(CorpusTask):
             known = len(self.languages.target)
             spread = -log_probs[..., :known].sum(-1)[scored].mean() / known
             terms["loss/answer"] = terms["loss/answer"].lerp(spread, self.label_smoothing)
-        if self.source_weight and said.source_logits is not None:
+        if self.source_weight:
+            assert said.source_logits is not None
             numbers = asked.sources.numbers
             numbers = numbers.masked_fill(numbers == PADDING, UNASKED)
             source = cross_entropy(said.source_logits, numbers).sum() / (numbers != UNASKED).sum()
             terms["loss/source"] = self.source_weight * source
         return self.end(said, asked.right, losses, terms, self.gamma)
+
+    def hits(self, said: Said, right: Tensor) -> Tensor:
+        """No word is told by saying that it is unknown."""
+        return super().hits(said, right) & (right != UNKNOWN)
 
     def _say(self, asked: Asked, inputs: Tensor, need_weights: bool = False) -> Said:
         sources = asked.sources
@@ -289,7 +299,7 @@ class TranslateTask(CorpusTask):
             said = self._say(asked, asked.inputs, need_weights=aligned)
             scored = asked.right != UNASKED
             losses.append(cross_entropy(said.logits, asked.right)[scored])
-            hits.append((said.logits.argmax(-1) == asked.right)[scored])
+            hits.append(self.hits(said, asked.right)[scored])
             if aligned and said.weights is not None:
                 true = pad([[*places, UNASKED] for places in some.alignments or ()], self.device, UNASKED)[0]
                 misaligned.append((said.weights.argmax(-1) != true)[true >= 0])
@@ -306,8 +316,7 @@ class TranslateTask(CorpusTask):
         examples = self.split(split)
         said = [self.corpus.detokenize(best[0][0]) for best in self.speak(examples, beam_size)]
         references = self._references(examples)
-        exact = [text in right for text, right in zip(said, references, strict=True)]
-        measured = {"exact": 100 * sum(exact) / len(exact)}
+        measured = {"exact": 100 * sum(self._exact(said, examples)) / len(said)}
         return measured | (bleu_and_chrf(said, references) if self.bleu else {})
 
     def speak(self, examples: Examples, beam_size: int | None = None, n_best: int = 1) -> list[Spoken]:
@@ -320,20 +329,26 @@ class TranslateTask(CorpusTask):
             return tuple((self.corpus.detokenize(target),) for target in targets_of(examples))
         return examples.references
 
+    def _exact(self, said: Sequence[str], examples: Examples) -> list[bool]:
+        """Whether each is a reference, or the target as the corpus writes it."""
+        known = zip(said, self._references(examples), targets_of(examples), strict=True)
+        return [text in references or text == self.corpus.detokenize(target) for text, references, target in known]
+
     @torch.no_grad()
     def pictures(self, split: Split) -> dict[str, Picture]:
         """Some texts with what the model makes of them, what it weighs then, and how many are right by length."""
         examples = self.split(split)
         some = examples.choose(range(min(_WRITTEN, len(examples))))
         spoken = [best[0] for best in self.speak(some)]
-        asked = self.ask(Examples(some.texts, tuple(said or ("",) for said, _ in spoken)))
+        asked = self.ask(Examples(some.texts, tuple(said for said, _ in spoken)))
         said = self._say(asked, asked.inputs, need_weights=True)
         lines, references = [], self._references(some)
+        copied = copied_share(said, asked.right, asked.sources.copies)
         for row, (text, (words, _)) in enumerate(zip(some.texts, spoken, strict=True)):
             told = list(words)
-            if said.copied is not None:
+            if copied is not None:
                 numbers = asked.right[row][asked.right[row] != UNASKED].tolist()[:-1]  # without the end
-                for place, share in zip(self.languages.target.places(numbers), said.copied[row].tolist(), strict=False):
+                for place, share in zip(self.languages.target.places(numbers), copied[row].tolist(), strict=False):
                     told[place] = f"[{words[place]}]" if share > 0.5 else told[place]
             lines += [f"source  {' '.join(text)}", f"right   {references[row][0]}", f"said    {' '.join(told)}", ""]
         drawn: dict[str, Picture] = {"translations.txt": "\n".join(lines)}
@@ -344,15 +359,18 @@ class TranslateTask(CorpusTask):
             for number in range(_DRAWN):
                 row = by_length[(2 * number + 1) * len(by_length) // (2 * _DRAWN)]
                 sources, length = asked.sources, int((asked.right[row] != UNASKED).sum())
-                keys = self.languages.source.names(sources.numbers[row, : sources.lengths[row]].tolist())
+                keys: Sequence[str] = some.texts[row]
+                if not self.languages.of_words:
+                    keys = self.languages.source.names(sources.numbers[row, : sources.lengths[row]].tolist())
                 queries = self.languages.target.names(asked.right[row, :length].tolist(), sources.unknown[row])
                 drawn[f"alignment_{number + 1}.png"] = alignment(said.weights[row, :length, : len(keys)], queries, keys)
         step = -(-len(examples) // _COUNTED)
         some = examples.choose(range(0, len(examples), step))
         counts: dict[int, tuple[int, int]] = dict.fromkeys(sorted(map(len, some.texts)), (0, 0))
-        for text, best, right in zip(some.texts, self.speak(some), self._references(some), strict=True):
+        exact = self._exact([self.corpus.detokenize(best[0][0]) for best in self.speak(some)], some)
+        for text, right in zip(some.texts, exact, strict=True):
             hits, total = counts[len(text)]
-            counts[len(text)] = hits + (self.corpus.detokenize(best[0][0]) in right), total + 1
+            counts[len(text)] = hits + right, total + 1
         drawn["lengths.png"] = accuracy_by_length({"": counts})
         rows = [f"{length},{hits},{total}" for length, (hits, total) in counts.items()]
         drawn["lengths.csv"] = "\n".join(["length,right,texts", *rows]) + "\n"
@@ -447,6 +465,15 @@ def go_on(
             found |= zip(some, zip(find(begun, longest, memory), sources.unknown, strict=True), strict=True)
     ordered = [found[row] for row in range(len(texts))]
     return [each for each, _ in ordered], [unknown for _, unknown in ordered]
+
+
+def copied_share(said: Said, right: Tensor, copies: Tensor | None) -> Tensor | None:
+    """How much of the probability of each word that is said comes from words of the source, (B, T)."""
+    if said.copied is None or said.weights is None or copies is None:
+        return None
+    same = copies[:, None] == right[..., None]
+    taken = said.copied * (said.weights * same).sum(-1) / said.weights.sum(-1)
+    return taken / said.logits.softmax(-1).gather(-1, right.clamp(min=0)[..., None])[..., 0]
 
 
 def bleu_and_chrf(said: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -116,3 +116,8 @@ def test_the_filling_is_chosen() -> None:
     padded, lengths = pad([[0], [0, 1]], CPU, filling=-100)
     assert padded.tolist() == [[0, -100], [0, 1]]
     assert lengths.tolist() == [1, 2]
+
+
+def test_any_seed_serves() -> None:
+    for seed in (10**18, 2**63 - 1):
+        assert sorted(number for step in range(4) for number in Batches([1] * 7, 2, seed)(step)) == list(range(7))

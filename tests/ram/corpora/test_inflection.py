@@ -72,6 +72,12 @@ def test_the_language_is_checked_on_construction() -> None:
         Source(language="latin")  # type: ignore[arg-type]
 
 
+def test_a_word_without_tags_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^'abbauen' does not say which form is asked for: write such as 'abbauen V;"):
+        Source().tokenize(" abbauen\n")
+    assert Source().tokenize("\n") == ()
+
+
 @needs_data
 @pytest.mark.parametrize(
     ("language", "lemma", "form", "tags"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from envs.errors import InputError
-from ram.corpora import Examples
+from ram.corpora import Examples, detokenize
 from ram.corpora.parallel_files import Source, read_pairs
 
 SPLITS = ("train", "validation", "test")
@@ -32,6 +32,14 @@ def _pair(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Examp
         paths.append(folder / (name + suffix))
         paths[-1].write_bytes(gzip.compress(data) if suffix == ".gz" else data)
     return read_pairs(paths[0], paths[1], lower=True)
+
+
+def test_what_is_written_as_usual_is_written_as_the_reference(tmp_path: Path) -> None:
+    lines = ["It\u2019s 3.5 km.", 'He says "no", "yes" and (at 10:30) 1,000 words...', "Cafe\u0301?"]
+    examples = _pair(tmp_path, b"a\nb\nc\n", "\n".join(lines).encode())
+    assert examples.references is not None and examples.targets is not None
+    assert tuple((detokenize(target),) for target in examples.targets) == examples.references
+    assert examples.references[0] == ("it's 3.5 km.",)
 
 
 def test_lines_go_together_and_the_second_is_the_reference(tmp_path: Path) -> None:

@@ -122,3 +122,9 @@ def test_a_refusal_is_a_sentence_that_names_what_is_possible(number: int, bound:
     assert bound in told
     assert not any(sign in told for sign in ("]", "_spec", "proto", "==", "<=", "--", "required_chars"))
     assert told.endswith(".")
+
+
+def test_the_sign_that_stands_for_a_space_is_a_letter_like_any_other() -> None:
+    known = Pieces.of([("a_b", "c"), ("\u2581",)], 12)
+    assert known.decode(known.encode(["a\u2581b", "c"])) == ["a_b", "c"]
+    assert known.encode(["\u2581"])

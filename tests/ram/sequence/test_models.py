@@ -11,7 +11,7 @@ from torch import Tensor
 from envs import InputError
 from ram.attention.scores import General
 from ram.attention.selection import Hard
-from ram.corpora.vocabulary import PADDING, UNKNOWN
+from ram.corpora.vocabulary import PADDING, START, UNKNOWN
 from ram.sequence.encoders import AttentiveRecurrent, Recurrent, Transformer, Words
 from ram.sequence.models import Classifier, LanguageModel, Tagger, WordVectors
 from ram.sequence.readers import Contextual, Fixed, Last, Sum
@@ -69,14 +69,14 @@ def test_a_word_vector_is_about_as_long_as_one() -> None:
 
 def test_dropped_words_are_taken_for_unknown_in_training_alone() -> None:
     words = WordVectors(WORDS, 4, word_dropout=0.3)
-    table, texts = words.table.weight, torch.tensor([[4, 5, 6, PADDING]]).expand(5000, -1)
+    table, texts = words.table.weight, torch.tensor([[4, 5, 6, PADDING, START]]).expand(5000, -1)
     torch.manual_seed(0)
     table.data[UNKNOWN] = 1
     read = words(texts)
     unknown = (read == table[UNKNOWN]).all(-1)
     assert torch.equal(read[~unknown], table[texts[~unknown]])
     assert unknown[:, :3].float().mean().item() == pytest.approx(0.3, abs=0.02)
-    assert not unknown[:, 3].any()
+    assert not unknown[:, 3:].any()
     assert torch.equal(words.eval()(texts), table[texts])
 
 

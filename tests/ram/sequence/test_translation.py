@@ -13,7 +13,7 @@ from torch import Tensor
 from envs import InputError
 from ram.attention.positions import Learned
 from ram.attention.scores import Additive, General, Location
-from ram.attention.selection import Hard, LocalMonotonic, LocalPredictive
+from ram.attention.selection import Hard, LocalMonotonic, LocalPredictive, Unnormalised
 from ram.corpora.vocabulary import PADDING, START, UNKNOWN
 from ram.sequence import decoders, encoders
 from ram.sequence.decoders import Attending, Reencoding
@@ -390,7 +390,7 @@ def test_words_of_ones_own_and_of_the_source_are_mixed_by_hand() -> None:
     ]
     torch.testing.assert_close(mixture.exp(), shares(*expected), atol=1e-12, rtol=1e-6)
     assert copied[0].tolist() == pytest.approx([0.4, 0.1])
-    assert mixture.isfinite().all()
+    assert mixture[0, :, [0, 1, 2, 4]].isfinite().all()
 
 
 def test_what_local_weights_leave_is_ones_own() -> None:
@@ -463,11 +463,21 @@ def test_the_gradient_of_a_mixture_is_that_of_its_differences() -> None:
     assert torch.autograd.gradcheck(likely, (logits, raw, gate))
 
 
+def test_a_word_that_only_another_text_has_cannot_be_copied() -> None:
+    mixture, _ = mixed(torch.zeros(2, 1, 2), torch.ones(2, 1, 1), torch.tensor([[2], [3]]), torch.full((2, 1, 1), 0.5))
+    assert mixture.exp().tolist() == [[[0.25, 0.25, 0.5, 0]], [[0.25, 0.25, 0, 0.5]]]
+
+
+def test_weights_that_are_no_shares_are_not_copied_with() -> None:
+    with pytest.raises(InputError, match=r"^task\.model\.copy=true needs weights that are shares, not"):
+        build(partial(recurrent, reading=partial(Attending, select=Unnormalised)), copy=True)
+
+
 def test_what_nobody_says_costs_much_and_teaches_nothing() -> None:
     logits = torch.zeros(1, 1, 2, requires_grad=True)
     mixture, _ = mixed(logits, torch.tensor([[[1.0, 0.0]]]), torch.tensor([[0, 3]]), torch.tensor([[[0.5]]]))
-    assert mixture[0, 0, 2:].tolist() == pytest.approx([math.log(torch.finfo(torch.float32).tiny)] * 2)
-    mixture[0, 0, 2].backward()
+    assert mixture[0, 0, 3].item() == pytest.approx(math.log(torch.finfo(torch.float32).tiny))
+    mixture[0, 0, 3].backward()
     assert logits.grad is not None and not logits.grad.any()
 
 

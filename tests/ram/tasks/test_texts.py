@@ -375,7 +375,7 @@ def test_wrong_options_are_refused_by_name(option: str) -> None:
 
 def test_a_text_longer_than_the_positions_is_refused() -> None:
     encoder = partial(Transformer, size=6, num_heads=2, positions=partial(LearnedPositions, max_length=4))
-    told = r"A text of the train split has 5 words or pieces, and the model positions for 4: raise their max_length"
+    told = r"A text in the train split has 5 words or pieces, and the model positions for 4: raise their max_length"
     with pytest.raises(InputError, match=told):
         classify(model={"encoder": encoder}, batch_size=5)
 

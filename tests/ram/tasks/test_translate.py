@@ -28,9 +28,9 @@ from ram.reinforce import Rollout
 from ram.sequence import decoders, encoders
 from ram.sequence.decoders import Attending, Decoded, Decoder, Memory, Widths
 from ram.sequence.encoders import Recurrent, Transformer
-from ram.sequence.models import WordVectors
+from ram.sequence.models import Said, WordVectors
 from ram.sequence.translation import Continuation, EncoderDecoder, Translator
-from ram.tasks.translate import Asked, Search, TrainedTranslator, TranslateTask, bleu_and_chrf
+from ram.tasks.translate import Asked, Search, TrainedTranslator, TranslateTask, bleu_and_chrf, copied_share
 from ram.training import checkpoint
 
 
@@ -314,7 +314,8 @@ def test_the_words_of_the_source_are_asked_for_with_their_weight(weight: float) 
 
 
 def test_a_model_that_does_not_say_the_source_has_no_loss_of_it() -> None:
-    assert "loss/source" not in translate(ANIMALS, **MODELS["luong"], source_weight=1.0)(0).metrics()
+    with pytest.raises(InputError, match=r"^task\.source_weight=0\.5 needs a model that says the source"):
+        translate(ANIMALS, **MODELS["luong"], source_weight=0.5)
     assert "loss/source" not in translate(ANIMALS, **MODELS["continuation"])(0).metrics()
 
 
@@ -631,7 +632,7 @@ def test_bleu_by_hand() -> None:
 def test_any_of_several_right_answers_is_right() -> None:
     several = Examples(
         FOUND.texts[:3],
-        FOUND.texts[:3],
+        (FOUND.texts[0], ("a", "dog", "flees"), ("two", "men", "are")),
         (("a cat sat", "the cat sat on the mat"), ("a dog runs far off", "a dog runs off"), ("two men",)),
     )
     task = echo(Given(FOUND, test=several))
@@ -725,7 +726,7 @@ def test_a_text_longer_than_the_positions_is_refused_before_training_and_when_it
     fits = pairs("a b c: a", "b: b")
     for split in ("train", "validation", "test"):
         long = {split: pairs("b: b", "a b c a: a")}
-        told = rf"^A text of the {split} split has 4 words or pieces, and the model positions for 3: .*\(a b c a "
+        told = rf"^A text in the {split} split has 4 words or pieces, and the model positions for 3: .*\(a b c a "
         with pytest.raises(InputError, match=told):
             translate(Given(**({"train": fits, "validation": fits, "test": fits} | long)), **parts)
     task = translate(fits, **parts).eval()
@@ -744,6 +745,21 @@ def test_a_target_longer_than_the_positions_is_refused_before_training() -> None
     told = r"^A text to be said in the train split has 4 words or pieces, and the model positions for 3"
     with pytest.raises(InputError, match=told):
         translate(pairs("a: b b b", "b: b"), **parts)
+
+
+def test_positions_are_counted_in_pieces_and_the_line_is_told(tmp_path: Path) -> None:
+    """The text of more words has fewer pieces."""
+    (tmp_path / "a").write_text("a a\na a a a\nzyxwvut zyxwvu\n" * 4)
+    (tmp_path / "b").write_text("b\nb\nb\n" * 4)
+    files = [str(tmp_path / name) for name in ("a", "b")]
+    test = parallel_files.Source(*files).load("test")
+    corpus = parallel_files.Source(*files, *files, *files)
+    long = partial(Transformer, size=8, num_heads=2, num_layers=1, positions=partial(LearnedPositions, max_length=6))
+    with pytest.raises(
+        InputError, match=r"^A text in .*/a, line 3, has \d+ words or pieces, and the model positions for 6"
+    ):
+        translate(corpus, encoder=long, decoder=luong, pieces=20, shared_vocabulary=True)
+    assert test.lines is not None and all(" line " in line for line in test.lines)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -817,6 +833,31 @@ def test_names_never_heard_are_said_with_their_own_spelling_and_marked() -> None
     assert model.sample(["my name is gnu gnat", "am gnu"], seed=3) == ["my name is gnu gnat", "am gnu"]
 
 
+def test_of_a_word_is_copied_what_the_source_adds_to_its_share() -> None:
+    """Of the first 0.4 * 0.25 of its 0.5, of the second nothing; of the third, twice in the source, all."""
+    weights = torch.tensor([[[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.2, 0.0, 0.3]]])
+    shares = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.2, 0.8], [0.0, 0.1, 0.9]]])
+    said = Said(shares.log(), torch.zeros(1, 3, 1), weights=weights, copied=torch.tensor([[0.4, 0.4, 0.1]]))
+    copied = copied_share(said, torch.tensor([[1, 2, 1]]), torch.tensor([[1, 0, 1]]))
+    torch.testing.assert_close(copied, torch.tensor([[0.2, 0.0, 1.0]]))
+
+
+def test_saying_that_a_word_is_unknown_is_no_hit() -> None:
+    task = echo(NAMES)  # says <unknown> for names, as the targets are numbered
+    asked = Examples((("am", "gnu"),), (("am", "gnu"),))
+    task._splits["test"] = asked
+    assert task.ask(asked).right.tolist() == [[task.languages.target.encode(["am"])[0], UNKNOWN, END]]
+    assert task.evaluate("test")["accuracy"] == pytest.approx(100 * 2 / 3)
+
+
+def test_the_same_text_made_of_other_pieces_is_told_once() -> None:
+    short = Search(max_length=2)
+    task = translate(ANIMALS, pieces=40, shared_vocabulary=True, search=short, **MODELS["luong"]).eval()
+    found = spoken(task, "katze", beam_size=900, n_best=900)[0]
+    told = restored(task, search=short, **MODELS["luong"]).n_best(["katze"], 900)[0]
+    assert told == list(dict.fromkeys(found)) != found
+
+
 def test_without_copying_names_never_heard_are_not_said() -> None:
     task = echo(NAMES)
     assert "zorblo" not in spoken(task, "my name is zorblo")[0][0]
@@ -886,7 +927,7 @@ def test_an_alignment_is_of_what_was_said_and_read(drawn: Drawn) -> None:
         ["am", "gnu", "<end>"],
         ["my", "name", "is", "zorblo", "<end>"],
     ]
-    assert [keys for _, _, keys in drawn] == [["hello"], ["am", "<unknown>"], ["my", "name", "is", "<unknown>"]]
+    assert [" ".join(keys) for _, _, keys in drawn] == ["hello", "am gnu", "my name is zorblo"]
     for weights, queries, keys in drawn:
         assert weights.shape == (len(queries), len(keys))
         assert torch.equal(weights[:-1], torch.eye(len(keys))) and not weights[-1].any()
@@ -910,6 +951,10 @@ def test_nothing_said_is_drawn_too() -> None:
     assert spoken(task, "x") == [[""]]
     assert task.evaluate("test")["exact"] == 0
     assert "said    \n" in task.pictures("test")["translations.txt"]
+    silent = echo(NAMES, copy=True)
+    silent.model.out.bias.data[END], silent.model.gate.bias.data[0] = 1000, 1000
+    assert spoken(silent, "am gnu") == [[""]]
+    assert "said    \n" in silent.pictures("test")["translations.txt"]
 
 
 # Going on.
@@ -1070,10 +1115,12 @@ def test_the_search_is_checked_on_construction() -> None:
         Search(max_length=0)
 
 
-@pytest.mark.parametrize("options", [{"beam_size": 0}, {"length_penalty": -1.0}, {"length_penalty": math.nan}], ids=str)
-def test_the_beam_is_checked_on_construction(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=rf"^task\.search\.{next(iter(options))} must be [a-z ]*at least [01], got"):
-        Search(**options)
+@pytest.mark.parametrize("penalty", [-1.0, 11.0, math.nan])
+def test_the_beam_is_checked_on_construction(penalty: float) -> None:
+    with pytest.raises(InputError, match=r"^task\.search\.length_penalty must be in \[0, 10\], got"):
+        Search(length_penalty=penalty)
+    with pytest.raises(InputError, match=r"^task\.search\.beam_size must be at least 1, got 0"):
+        Search(beam_size=0)
 
 
 @pytest.mark.parametrize(("monitor", "maximize"), [("exact", True), ("bleu", True), ("perplexity", False)])

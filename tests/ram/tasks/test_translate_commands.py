@@ -54,7 +54,8 @@ def test_a_run_translates_a_file_line_by_line(
     assert isinstance(model, TrainedTranslator)
     for beam in (None, 3):
         capsys.readouterr()
-        _command(monkeypatch, evaluate, "run=runs/a", "source=source.txt", *([f"beam_size={beam}"] if beam else []))
+        options = [] if beam is None else [f"task.search.beam_size={beam}"]
+        _command(monkeypatch, evaluate, "run=runs/a", "source=source.txt", *options)
         said = capsys.readouterr().out.split("\n")
         first, second, third = model.translate(["abc", "d", "b a"], beam)
         assert said == [first, "", second, third, ""]
@@ -73,8 +74,23 @@ def test_the_best_few_of_a_line_stand_one_below_another(
     first, second, third = model.n_best(["abc", "d", "b a"], 2)
     assert printed.out.split("\n") == [*first, "", "", *second, *third, ""]
     assert "4/4" in printed.err  # how far it is
-    told = _refusal(monkeypatch, "run=runs/a", "source=source.txt", "n_best=3", "beam_size=2")
-    assert "n_best" in told and "beam_size" in told
+
+
+def test_what_is_said_is_measured_against_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _command(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a")
+    Path("source.txt").write_text("abc\n\nd\nb a\n")
+    first, second, third = ram.load("runs/a").translate(["abc", "d", "b a"])
+    Path("target.txt").write_text(f"{first.upper()}\n\n{second}?\n{third} \n")
+    capsys.readouterr()
+    _command(monkeypatch, evaluate, "run=runs/a", "source=source.txt", "target=target.txt")
+    told = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert told.keys() == {"exact", "bleu", "chrf"} and told["exact"] == "75.00"
+    Path("target.txt").write_text("a\n")
+    refused = _refusal(monkeypatch, "run=runs/a", "source=source.txt", "target=target.txt")
+    assert refused == "Error: source.txt has 4 lines and target.txt 1: line by line they must go together."
+    assert "not n_best" in _refusal(monkeypatch, "run=runs/a", "source=source.txt", "target=target.txt", "n_best=2")
 
 
 def test_who_reads_no_further_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +121,9 @@ def test_files_that_cannot_be_translated_are_refused_in_a_sentence(monkeypatch: 
     assert "bytes.txt, line 2: byte 0xff is not UTF-8" in _refusal(monkeypatch, "run=runs/a", "source=bytes.txt")
     assert "nowhere.txt cannot be read" in _refusal(monkeypatch, "run=runs/a", "source=nowhere.txt")
     Path("fine.txt").write_text("abc\n")
-    told = _refusal(monkeypatch, "run=runs/a", "source=fine.txt", "beam_size=0")
-    assert told == "Error: beam_size must be whole numbers of at least 1, got '0'."
+    told = _refusal(monkeypatch, "run=runs/a", "source=fine.txt", "task.search.beam_size=0")
+    assert "task.search.beam_size must be at least 1, got 0" in told
+    assert "not beam_sizes" in _refusal(monkeypatch, "run=runs/a", "source=fine.txt", "beam_sizes=1,2")
     assert "not seed" in _refusal(monkeypatch, "run=runs/a", "source=fine.txt", "seed=1")
 
 
@@ -120,7 +137,7 @@ def test_a_wider_beam_is_measured_on_the_test_split(
     printed = []
     for beam in (1, 4):
         capsys.readouterr()
-        _command(monkeypatch, evaluate, "run=runs/a", f"beam_size={beam}")
+        _command(monkeypatch, evaluate, "run=runs/a", f"task.search.beam_size={beam}")
         said = model.translate([model.corpus.detokenize(text) for text in examples.texts], beam)
         printed.append(capsys.readouterr().out)
         told = dict(line.split() for line in printed[-1].splitlines())
@@ -133,7 +150,7 @@ def test_other_runs_do_not_translate(monkeypatch: pytest.MonkeyPatch) -> None:
     _command(monkeypatch, train, *small, "hydra.run.dir=runs/b")
     Path("fine.txt").write_text("abc\n")
     assert "has not learnt to translate" in _refusal(monkeypatch, "run=runs/b", "source=fine.txt")
-    assert "beam_size needs the run of a translator" in _refusal(monkeypatch, "run=runs/b", "beam_size=2")
+    assert "has no option task.search.beam_size" in _refusal(monkeypatch, "run=runs/b", "task.search.beam_size=2")
     assert "needs the run of a translator" in _refusal(monkeypatch, "run=runs/b", "beam_sizes=1,2")
 
 
