@@ -1,0 +1,142 @@
+"""How good captions are: BLEU, ROUGE-L and CIDEr-D, as the captioning literature computes them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ram.corpora import Words
+
+_ORDERS = (1, 2, 3, 4)  # words in an n-gram
+_BETA = 1.2  # of ROUGE-L, as the COCO evaluation has it
+_SIGMA = 6.0  # of CIDEr-D, in words
+
+References = Sequence[Sequence[Words]]
+"""N times one caption or more."""
+
+
+def bleu(said: Sequence[Words], references: References) -> dict[str, float]:
+    """BLEU-1 to BLEU-4 of a whole corpus, in percent (Papineni et al. 2002).
+
+    Words are compared as they are, nothing is smoothed, and the length of a caption is compared with that of the
+    reference that comes closest to it, the shorter of two.
+
+    Args:
+        said: N captions.
+        references: of each.
+    """
+    hits, totals, lengths = dict.fromkeys(_ORDERS, 0), dict.fromkeys(_ORDERS, 0), [0, 0]
+    for caption, right in zip(said, references, strict=True):
+        lengths[0] += len(caption)
+        lengths[1] += min((abs(len(each) - len(caption)), len(each)) for each in right)[1]
+        for order in _ORDERS:
+            known: Counter[Words] = Counter()
+            for each in right:
+                known |= _counts(each, order)
+            counts = _counts(caption, order)
+            hits[order] += (counts & known).total()
+            totals[order] += counts.total()
+    brevity = math.exp(min(0.0, 1 - lengths[1] / lengths[0])) if lengths[0] else 0.0
+    measured, logarithm = {}, 0.0
+    for order in _ORDERS:
+        logarithm += math.log(hits[order] / totals[order]) if hits[order] else -math.inf
+        measured[f"bleu_{order}"] = 100 * brevity * math.exp(logarithm / order)
+    return measured
+
+
+def rouge_l(said: Sequence[Words], references: References) -> list[float]:
+    """The F-measure of the longest common subsequence, in percent, of every caption (Lin 2004, section 3).
+
+    Its recall counts 1.2 times as much as its precision; each is the best that any reference gives.
+
+    Args:
+        said: N captions.
+        references: of each.
+    """
+    return [_rouge_l(caption, right) for caption, right in zip(said, references, strict=True)]
+
+
+def _rouge_l(caption: Words, references: Sequence[Words]) -> float:
+    if not caption:
+        return 0.0
+    common = [_longest_common(caption, each) for each in references]
+    precision = max(common) / len(caption)
+    recall = max(length / len(each) for length, each in zip(common, references, strict=True))
+    if not precision:
+        return 0.0
+    return 100 * (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+
+
+def _longest_common(first: Words, second: Words) -> int:
+    """How many words the longest common subsequence has."""
+    row = [0] * (len(second) + 1)
+    for word in first:
+        before = row[:]
+        for place, other in enumerate(second, start=1):
+            row[place] = before[place - 1] + 1 if word == other else max(before[place], row[place - 1])
+    return row[-1]
+
+
+@dataclass(frozen=True)
+class Cider:
+    """CIDEr-D (Vedantam et al. 2015, sections 4 and 5): n-grams weigh the more, the fewer images they are said of.
+
+    Attributes:
+        frequency: of how many images each n-gram of one to four words is said.
+        images: how many images that is out of.
+    """
+
+    frequency: Counter[Words]
+    images: int
+
+    @classmethod
+    def of(cls, references: References) -> Cider:
+        """The measure whose frequencies are those of some images' captions."""
+        frequency = Counter(
+            gram
+            for right in references
+            for gram in {gram for each in right for order in _ORDERS for gram in _counts(each, order)}
+        )
+        return cls(frequency, len(references))
+
+    def __call__(self, said: Sequence[Words], references: References) -> list[float]:
+        """10 times the similarity of every caption to its references, in [0, 10].
+
+        Args:
+            said: N captions.
+            references: of each.
+        """
+        return [self._score(caption, right) for caption, right in zip(said, references, strict=True)]
+
+    def _score(self, caption: Words, references: Sequence[Words]) -> float:
+        total = 0.0
+        for order in _ORDERS:
+            mine = self._weigh(caption, order)
+            for each in references:
+                theirs = self._weigh(each, order)
+                # What is said more often than in the reference is cut, so that repetition does not pay.
+                shared = sum(
+                    min(weight, theirs[gram]) * theirs[gram] for gram, weight in mine.items() if gram in theirs
+                )
+                lengths = _norm(mine.values()) * _norm(theirs.values())
+                if lengths:
+                    total += shared / lengths * math.exp(-((len(caption) - len(each)) ** 2) / (2 * _SIGMA**2))
+        return 10 * total / (len(_ORDERS) * len(references))
+
+    def _weigh(self, caption: Words, order: int) -> dict[Words, float]:
+        """How often each n-gram comes up, times the logarithm of how rare it is."""
+        return {
+            gram: count * math.log(self.images / max(1, self.frequency[gram]))
+            for gram, count in _counts(caption, order).items()
+        }
+
+
+def _counts(words: Words, order: int) -> Counter[Words]:
+    """The n-grams of a caption."""
+    return Counter(zip(*(words[start:] for start in range(order)), strict=False))
+
+
+def _norm(weights: Iterable[float]) -> float:
+    return math.sqrt(sum(weight**2 for weight in weights))
