@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_share
 from ram.attention import Read
 from ram.attention.selection import Unnormalised
-from ram.corpora.vocabulary import PADDING, START, UNKNOWN
+from ram.corpora.vocabulary import PADDING, START
 from ram.sequence.decoders import Decoder, Memory, Widths
 from ram.sequence.encoders import Encoded, Encoder, shortest
 from ram.sequence.models import LanguageModel, Said, WordVectors
 from ram.sequence.readers import Last, Reader
+from ram.sequence.speaking import Speaking
 
 ReadOrSaid = TypeVar("ReadOrSaid", Encoded, Read, Said)
 
@@ -71,7 +71,7 @@ class Translator(nn.Module):
         raise TypeError(f"{type(self).__name__} does not say how it goes on.")
 
 
-class EncoderDecoder(Translator):
+class EncoderDecoder(Speaking, Translator):
     """An encoder, and a decoder that is given what it has read (Sutskever et al. 2014; Bahdanau et al. 2015).
 
     Args:
@@ -101,26 +101,14 @@ class EncoderDecoder(Translator):
         tied: bool = False,
         copy: bool = False,
     ) -> None:
-        super().__init__()
-        check_share("task.model.dropout", dropout)
-        self.source_words = words(source_size)
-        self.words = self.source_words if shared else words(target_size)
-        self.encoder = encoder(self.source_words.size)
-        self.reader = reader(self.encoder.output_size, self.encoder.directions)
-        width = self.words.size
-        self.decoder = decoder(Widths(width, width, self.encoder.output_size, self.reader.output_size))
+        source_words = words(source_size)
+        target_words = source_words if shared else words(target_size)
+        read_by, width = encoder(source_words.size), target_words.size
+        read_out = reader(read_by.output_size, read_by.directions)
+        said_by = decoder(Widths(width, width, read_by.output_size, read_out.output_size))
+        super().__init__(target_words, said_by, target_size, dropout, tied)
+        self.source_words, self.encoder, self.reader, self.copies = source_words, read_by, read_out, copy
         self.source_limit = shortest(self.encoder.max_length, self.decoder.source_limit)
-        self.max_length, self.known_size = self.decoder.max_length, self.decoder.output_size
-        self.dropout = nn.Dropout(dropout)
-        self.target_size, self.copies = target_size, copy
-        self.out = nn.Linear(self.decoder.output_size, target_size)
-        if tied:
-            if self.decoder.output_size != width:
-                raise InputError(
-                    f"task.model.tied=true needs task.model.words.size ({width}) to be that of the decoder "
-                    f"({self.decoder.output_size})."
-                )
-            self.out.weight = self.words.table.weight
         if copy and any(isinstance(module, Unnormalised) for module in self.decoder.modules()):
             raise InputError("task.model.copy=true needs weights that are shares, not attention=unnormalised.")
         self.gate = nn.Linear(self.decoder.output_size + width, 1) if copy else None
@@ -141,16 +129,10 @@ class EncoderDecoder(Translator):
 
     def decode(self, words: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False) -> Said:
         assert memory is not None
-        vectors = self.words(words.where(words < self.target_size, UNKNOWN))
+        vectors = self.look_up(words)
         decoded = self.decoder(vectors, memory, state, need_weights or self.copies)
         output = self.dropout(decoded.output)
-        said = Said(
-            logits=self.out(output),
-            known=_before(decoded.output),
-            log_prob=decoded.log_prob,
-            weights=decoded.weights,
-            state=decoded.state,
-        )
+        said = self.tell(decoded, output)
         if self.gate is None:
             return said
         if decoded.weights is None:
@@ -257,8 +239,3 @@ def _soft(read: ReadOrSaid) -> ReadOrSaid:
     if read.log_prob is not None:
         raise InputError("An encoder of sources makes no hard choices: leave them to the decoder's attention.")
     return read
-
-
-def _before(output: Tensor) -> Tensor:
-    """What was known before each of T steps: what the one before has said, (B, T, D)."""
-    return torch.cat([torch.zeros_like(output[:, :1]), output[:, :-1]], dim=1)
