@@ -139,7 +139,7 @@ class TrainedTranslator:
         return [self.corpus.detokenize(decode(said, unknown)) for said, unknown in zip(*found, strict=True)]
 
 
-class TranslateTask(CorpusTask):
+class TranslateTask(CorpusTask[Examples]):
     """Trains a :class:`ram.sequence.translation.Translator` by cross-entropy, and its hard choices by REINFORCE.
 
     Args:
@@ -228,8 +228,8 @@ class TranslateTask(CorpusTask):
             check_length(f"to be said {where}", target, length, self.model.max_length)
 
     @staticmethod
-    def lengths(train: Examples) -> list[int]:
-        return [len(text) + len(target) for text, target in zip(train.texts, targets_of(train), strict=True)]
+    def lengths(examples: Examples) -> list[int]:
+        return [len(text) + len(target) for text, target in zip(examples.texts, targets_of(examples), strict=True)]
 
     def ask(self, examples: Examples) -> Asked:
         """The numbers of some examples."""
@@ -363,6 +363,9 @@ class TranslateTask(CorpusTask):
                 if not self.languages.of_words:
                     keys = self.languages.source.names(sources.numbers[row, : sources.lengths[row]].tolist())
                 queries = self.languages.target.names(asked.right[row, :length].tolist(), sources.unknown[row])
+                if copied is not None:
+                    shares = copied[row].tolist()
+                    queries = [f"[{name}]" if shares[place] > 0.5 else name for place, name in enumerate(queries)]
                 drawn[f"alignment_{number + 1}.png"] = alignment(said.weights[row, :length, : len(keys)], queries, keys)
         step = -(-len(examples) // _COUNTED)
         some = examples.choose(range(0, len(examples), step))

@@ -924,8 +924,8 @@ def test_an_alignment_is_of_what_was_said_and_read(drawn: Drawn) -> None:
     echo(NAMES, copy=True).pictures("test")
     assert [queries for _, queries, _ in drawn] == [
         ["hello", "<end>"],
-        ["am", "gnu", "<end>"],
-        ["my", "name", "is", "zorblo", "<end>"],
+        ["am", "[gnu]", "<end>"],
+        ["my", "name", "is", "[zorblo]", "<end>"],
     ]
     assert [" ".join(keys) for _, _, keys in drawn] == ["hello", "am gnu", "my name is zorblo"]
     for weights, queries, keys in drawn:
