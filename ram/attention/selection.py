@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_positive
+from envs.inputs import check_positive, check_share
 from ram.distributions import Categorical
 
 
@@ -106,7 +106,16 @@ class Hard(Select):
 
     In training it is sampled, and the choice is to be trained by REINFORCE through its log-probability, for no gradient
     passes through the weights. In evaluation it is the likeliest.
+
+    Args:
+        query_size: of no use here.
+        soft_share: how often, in training, the softmax itself stands for a sample, in [0, 1): it tames the variance.
     """
+
+    def __init__(self, query_size: int | None = None, soft_share: float = 0.0) -> None:
+        super().__init__(query_size)
+        check_share("The soft_share of Hard", soft_share)
+        self.soft_share = soft_share
 
     def choices(self, scores: Tensor, mask: Tensor | None = None) -> Categorical:
         """What the key is drawn from."""
@@ -124,6 +133,10 @@ class Hard(Select):
         log_prob = choices.log_prob(chosen)
         if mask is not None:
             log_prob = torch.where(mask.any(-1), log_prob, 0)
+        if self.training and self.soft_share:
+            soft = torch.rand_like(scores[..., :1]) < self.soft_share
+            weights = torch.where(soft, hidden(logits(scores, mask).softmax(-1), mask), weights)
+            log_prob = torch.where(soft[..., 0], 0, log_prob)
         return Selection(weights, log_prob)
 
 

@@ -39,12 +39,14 @@ class Widths:
         vectors: of the source's elements as they came.
         states: of what the encoder made of each.
         summary: of what a reader made of them together.
+        grid: rows and columns of a source that is an image; None of one that is a text.
     """
 
     inputs: int
     vectors: int
     states: int
     summary: int
+    grid: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class Attending(Reading):
         widths: of what is in the memory.
         over: "states" of the encoder, or the "vectors" of the words as they came.
         num_heads: how many read side by side, each through maps of its own; 1 reads without any map.
+        gated: multiply what is read by a number in (0, 1) that the state tells (Xu et al. 2015, section 4.2.1).
         score: builds what compares the state with what is read.
         select: builds what turns the scores into weights.
     """
@@ -177,6 +180,7 @@ class Attending(Reading):
         widths: Widths,
         over: Literal["states", "vectors"] = "states",
         num_heads: int = 1,
+        gated: bool = False,
         score: Callable[[int, int], Score] = General,
         select: Callable[[int], Select] = Soft,
     ) -> None:
@@ -193,6 +197,7 @@ class Attending(Reading):
             self.attention = MultiHead(query_size, key_size, num_heads=num_heads, score=score, select=select)
             self.context_size = query_size
         self.source_limit = self.attention.score.max_length
+        self.gate = nn.Linear(query_size, 1) if gated else None
 
     def prepare(self, memory: Memory) -> Any:
         keys = memory.states if self.over == "states" else memory.vectors
@@ -201,6 +206,8 @@ class Attending(Reading):
     def forward(self, query: Tensor, memory: Memory, step: Tensor) -> Read:
         keys, values = memory.prepared
         read = self.attention.read(query, keys, values, memory.mask, step, need_weights=True)
+        if self.gate is not None:
+            read = replace(read, context=read.context * self.gate(query).sigmoid())
         assert read.weights is not None
         return replace(read, weights=read.weights.mean(1)) if read.weights.ndim == 4 else read
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +17,18 @@ from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import Batches
+from ram.corpora.captions import Captions
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 from ram.sequence.models import Said
 from ram.tasks import StepResult, Task
 
 EVALUATION_BATCH = 256
 
+Examples_ = TypeVar("Examples_", Examples, Captions)
 
-class CorpusTask(Task):
-    """Trains a network on the texts of a corpus.
+
+class CorpusTask(Task, Generic[Examples_]):
+    """Trains a network on the texts or captions of a corpus.
 
     A subclass builds the network, and what the reward of its hard choices is compared with, as ``baseline``.
 
@@ -41,27 +45,27 @@ class CorpusTask(Task):
     baseline: Baseline
 
     def __init__(
-        self, corpus: Corpus, batch_size: int, min_count: int, policy_weight: float, seed: int, device: str
+        self, corpus: Any, batch_size: int, min_count: int, policy_weight: float, seed: int, device: str
     ) -> None:
         super().__init__()
         check_counts("task", batch_size=batch_size, min_count=min_count)
         self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
         # All are read at once, so that a mistake in the files ends the run before any training.
         splits: list[Split] = ["train", "validation", "test"]
-        self._splits: dict[Split, Examples] = {split: corpus.load(split) for split in splits}
+        self._splits: dict[Split, Examples_] = {split: corpus.load(split) for split in splits}
         self._batches = Batches(self.lengths(self.split("train")), batch_size, seed)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
 
     @staticmethod
-    def lengths(train: Examples) -> list[int]:
-        """What the texts of a batch have about the same of."""
-        return list(map(len, train.texts))
+    @abstractmethod
+    def lengths(examples: Examples_) -> list[int]:
+        """What the examples of a batch have about the same of."""
 
-    def split(self, split: Split) -> Examples:
+    def split(self, split: Split) -> Examples_:
         """The examples of a split."""
         return self._splits[split]
 
-    def begin(self, step: int) -> Examples:
+    def begin(self, step: int) -> Examples_:
         """The examples of a training step, whose dropout and choices are functions of (seed, step) from here on."""
         torch.manual_seed(((self.seed << 32) + step) % 2**63)
         return self.split("train").choose(self._batches(step))
@@ -101,10 +105,11 @@ class CorpusTask(Task):
         """Which answers are right, shaped as ``right``."""
         return said.logits.argmax(-1) == right
 
-    def by_length(self, split: Split) -> Iterator[Examples]:
+    def by_length(self, split: Split) -> Iterator[Examples_]:
         """All examples of a split, those of about one length together."""
         examples = self.split(split)
-        order = sorted(range(len(examples)), key=lambda number: len(examples.texts[number]))
+        lengths = self.lengths(examples)
+        order = sorted(range(len(lengths)), key=lambda number: lengths[number])
         for start in range(0, len(order), EVALUATION_BATCH):
             yield examples.choose(order[start : start + EVALUATION_BATCH])
 

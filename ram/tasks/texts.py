@@ -53,7 +53,7 @@ class TrainedOnTexts:
         return words, *self.vocabulary.numbers(words, self.device)
 
 
-class TextTask(CorpusTask):
+class TextTask(CorpusTask[Examples]):
     """Trains a network by cross-entropy, and its hard choices, if it makes any, by REINFORCE.
 
     A subclass says what is asked of a text and sets ``classes``.
@@ -109,6 +109,10 @@ class TextTask(CorpusTask):
     @abstractmethod
     def ask(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         """Numbers (B, N), lengths (B,) and right classes, (B,) or (B, N) with -100 where none is asked for."""
+
+    @staticmethod
+    def lengths(examples: Examples) -> list[int]:
+        return list(map(len, examples.texts))
 
     @staticmethod
     def asked_length(text: Words) -> int:

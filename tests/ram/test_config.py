@@ -31,10 +31,20 @@ def _compose(*overrides: str) -> DictConfig:
         return compose("config", list(overrides))
 
 
+IMAGED = {  # options that belong to another task than the rest of their group
+    "corpus/scenes": ["task=caption"],
+    "corpus/ucm_captions": ["task=caption"],
+    "decoder/glimpse": ["task=caption", "encoder=pixels"],
+    "encoder/convolutional": ["task=caption"],
+    "encoder/patches": ["task=caption"],
+    "encoder/pixels": ["task=caption"],
+}
+
+
 @pytest.mark.parametrize("path", OPTIONS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None:
     group, name = path.parent.name, path.stem
-    more = [*NEEDED.get(group, []), *DATA.get(f"{group}/{name}", [])]
+    more = [*IMAGED.get(f"{group}/{name}", NEEDED.get(group, [])), *DATA.get(f"{group}/{name}", [])]
     if name == "leave_one_out":
         more = ["task.rollouts_per_image=2"]
     place = "attention@reader" if group == "attention" else group  # it is written into what reads with it

@@ -27,6 +27,7 @@ FOLDERS = {
 }
 SPOKEN = ["encoder.size=8", "decoder.size=8", "task.model.words.size=8", "task.search.max_length=5"]
 TEXTS = {
+    "scenes": ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16"],
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
     "inflection": SPOKEN,
     "latin": [*SPOKEN, "corpus.size=200"],

@@ -200,6 +200,20 @@ def test_hard_samples_follow_the_softmax_in_training() -> None:
     torch.testing.assert_close(selection.log_prob, expected)
 
 
+def test_a_share_of_hard_choices_is_soft_in_training_alone() -> None:
+    torch.manual_seed(0)
+    select = Hard(soft_share=0.3)
+    selection = select(SCORES.expand(1, 20_000, 4))
+    soft = (selection.weights - torch.tensor(SHARES)).abs().amax(-1) < 1e-6
+    assert soft.float().mean().item() == pytest.approx(0.3, abs=0.015)
+    assert selection.log_prob is not None
+    assert not selection.log_prob[soft].any() and (selection.log_prob[~soft] < 0).all()
+    assert set(selection.weights[~soft].unique().tolist()) == {0, 1}
+    assert set(select.eval()(SCORES.expand(1, 10, 4)).weights.unique().tolist()) == {0, 1}
+    with pytest.raises(InputError, match=r"^The soft_share of Hard must be in \[0, 1\)"):
+        Hard(soft_share=1.0)
+
+
 def test_hard_never_chooses_what_is_hidden() -> None:
     torch.manual_seed(0)
     mask = torch.tensor([False, True, False, True])

@@ -1,0 +1,129 @@
+"""The captioner: an image encoder, and a decoder that reads in the image at every word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.sensor import GlimpseSensor, PreparedImages, Sensor
+from ram.attention import Read
+from ram.captioning.encoders import ImageEncoder
+from ram.corpora.vocabulary import START
+from ram.networks import GlimpseNetwork, LocationNetwork
+from ram.sequence.decoders import Decoder, Memory, Reading, Widths
+from ram.sequence.models import Said, WordVectors
+from ram.sequence.speaking import Speaking
+
+
+class Captioner(Speaking):
+    """Says what an image shows (Xu et al. 2015).
+
+    Args:
+        vocabulary_size: how many words there are, K.
+        image_shape: (C, H, W).
+        words: builds the vectors of words from their number.
+        encoder: builds what sees the image, from its shape.
+        decoder: builds what speaks; its source is the encoder's grid, the summary its mean.
+        dropout: share of what the decoder says that is dropped in training.
+        tied: the vectors of the words are the weights of the answer too; needs one width.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        image_shape: tuple[int, int, int],
+        words: Callable[[int], WordVectors],
+        encoder: Callable[[tuple[int, int, int]], ImageEncoder],
+        decoder: Callable[[Widths], Decoder],
+        dropout: float = 0.0,
+        tied: bool = False,
+    ) -> None:
+        vectors, seen_by = words(vocabulary_size), encoder(image_shape)
+        width = seen_by.output_size
+        widths = Widths(vectors.size, width, width, width, seen_by.grid)
+        super().__init__(vectors, decoder(widths), vocabulary_size, dropout, tied)
+        self.encoder = seen_by
+        places = seen_by.grid[0] * seen_by.grid[1]
+        if self.decoder.source_limit is not None and places > self.decoder.source_limit:
+            raise InputError(
+                f"The decoder reads at most {self.decoder.source_limit} places, and the image encoder tells {places}."
+            )
+
+    def forward(self, images: Tensor, inputs: Tensor, need_weights: bool = False) -> Said:
+        """What comes after every word of a caption, the words before it being known.
+
+        Args:
+            images: (B, C, H, W), in [0, 1].
+            inputs: (B, T) int64, the start symbol and the caption; anything after its end.
+            need_weights: tell the weights, where a faster way could do without.
+        """
+        return self.decode(inputs, self.see(images), need_weights=need_weights)
+
+    def begin(self, images: Tensor) -> tuple[Tensor, Memory]:
+        """What stands before the first word, (B, 1), and what to read while going on."""
+        return torch.full((len(images), 1), START, device=images.device), self.see(images)
+
+    def anneal(self, progress: float) -> None:
+        """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""
+        for module in self.modules():
+            if isinstance(module, Glimpse):
+                module.location.anneal(progress)
+
+    def see(self, images: Tensor) -> Memory:
+        """(B, C, H, W), in [0, 1] -> what the decoder reads in."""
+        grid = self.encoder(images)
+        lengths = torch.full((len(images),), grid.shape[1], device=images.device)
+        return self.decoder.prepare(Memory(grid, grid, lengths, grid.mean(1)))
+
+
+class Glimpse(Reading):
+    """Looks at the image through a glimpse sensor, where the state it is asked from would look (Mnih et al. 2014).
+
+    The source is the image pixel by pixel; nothing of it is known but what the looks so far have shown. The place is
+    sampled in training, to be trained by REINFORCE through its log-probability, and the policy's mean in evaluation.
+
+    Args:
+        query_size: width of the decoder's state.
+        widths: of what is in the memory, with its rows and columns.
+        sensor: what looks.
+        glimpse: builds the glimpse network from the shape of a look.
+        policy: builds the location network from the state's width.
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        widths: Widths,
+        sensor: Sensor | None = None,
+        glimpse: Callable[..., GlimpseNetwork] = GlimpseNetwork,
+        policy: Callable[[int], LocationNetwork] = LocationNetwork,
+    ) -> None:
+        super().__init__(query_size, widths)
+        if widths.grid is None:
+            raise InputError("A glimpse needs a source with rows and columns: an image, as encoder=pixels tells it.")
+        self.grid, self.sensor = widths.grid, sensor or GlimpseSensor()
+        self.glimpse = glimpse(self.sensor.patch_shape(widths.vectors), 0)
+        self.location = policy(query_size)
+        self.context_size = self.glimpse.output_size
+
+    def prepare(self, memory: Memory) -> PreparedImages:
+        return self.sensor.prepare(memory.vectors.mT.unflatten(2, self.grid))
+
+    def forward(self, query: Tensor, memory: Memory, step: Tensor) -> Read:
+        """What is seen by one look a query; the weights are 1 at the pixel nearest to where it was."""
+        if query.shape[1] != 1:
+            raise InputError("A glimpse is one look a word: set decoder.read=before.")
+        choices = self.location(query[:, 0])
+        noise = torch.randn(len(query), 2, device=query.device)
+        location = choices.sample(noise) if self.training else choices.preferred(noise)
+        seen = location.clamp(-1, 1)
+        context = self.glimpse(self.sensor(memory.prepared, seen), seen)
+        rows, columns = self.grid
+        place = (seen.flip(1) + 1) / 2 * torch.tensor([rows - 1, columns - 1], device=seen.device)
+        row, column = place.round().long().unbind(1)
+        weights = F.one_hot(row * columns + column, rows * columns).to(context.dtype)
+        return Read(context[:, None], weights[:, None], choices.log_prob(location)[:, None])

@@ -1,0 +1,119 @@
+"""Image encoders: of an image they make a grid of vectors, which attention reads as keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from envs.errors import InputError
+from envs.inputs import check_counts, check_share
+from ram.sequence import encoders
+
+
+class ImageEncoder(nn.Module):
+    """Makes a grid of vectors, row after row.
+
+    Args:
+        image_shape: (C, H, W).
+
+    Attributes:
+        grid: its rows and columns; a cell is that part of the image which lies at its place.
+        output_size: width D of a vector.
+    """
+
+    grid: tuple[int, int]
+    output_size: int
+
+    def __init__(self, image_shape: tuple[int, int, int]) -> None:
+        super().__init__()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) in [0, 1] -> (B, rows * columns, D)."""
+        raise TypeError(f"{type(self).__name__} does not say how it sees.")
+
+
+class Convolutional(ImageEncoder):
+    """Blocks of two 3 x 3 convolutions, each of which halves the sides, and a vector learned of every place.
+
+    Args:
+        image_shape: (C, H, W), H and W multiples of 2 to the number of blocks.
+        widths: channels of every block.
+        dropout: share of the channels that is dropped after every block in training.
+    """
+
+    def __init__(
+        self, image_shape: tuple[int, int, int], widths: Sequence[int] = (32, 64, 128), dropout: float = 0.0
+    ) -> None:
+        super().__init__(image_shape)
+        check_share("encoder.dropout", dropout)
+        channels, *sides = image_shape
+        side = 2 ** len(widths)
+        if not widths or min(widths) < 1 or any(each % side for each in sides):
+            raise InputError(
+                f"encoder.widths={list(widths)} halves images {len(widths)} times, whose sides {sides} must be "
+                f"multiples of {side}."
+            )
+        layers: list[nn.Module] = []
+        for width in widths:
+            for inputs, stride in ((channels, 2), (width, 1)):
+                layers += [nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            layers.append(nn.Dropout2d(dropout))
+            channels = width
+        self.layers = nn.Sequential(*layers)
+        self.grid, self.output_size = (sides[0] // side, sides[1] // side), channels
+        self.places = nn.Parameter(torch.randn(self.grid[0] * self.grid[1], channels) * 0.02)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images).flatten(2).mT + self.places
+
+
+class Patches(ImageEncoder):
+    """Square patches side by side, each mapped to a vector, that attend to one another (Dosovitskiy et al. 2021).
+
+    Args:
+        image_shape: (C, H, W), H and W multiples of ``patch_size``.
+        patch_size: pixels a side.
+        size: width D of a vector.
+        encoder: builds what lets the patches read in one another, from their width.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        patch_size: int = 8,
+        size: int = 128,
+        encoder: Callable[[int], encoders.Encoder] = encoders.Transformer,
+    ) -> None:
+        super().__init__(image_shape)
+        check_counts("encoder", patch_size=patch_size, size=size)
+        channels, *sides = image_shape
+        if any(side % patch_size for side in sides):
+            raise InputError(f"encoder.patch_size={patch_size} must divide the sides {sides} of the images.")
+        self.grid = sides[0] // patch_size, sides[1] // patch_size
+        self.patches = nn.Conv2d(channels, size, patch_size, patch_size)
+        self.places = nn.Parameter(torch.randn(self.grid[0] * self.grid[1], size) * 0.02)
+        self.encoder = encoder(size)
+        self.output_size = self.encoder.output_size
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = self.patches(images).flatten(2).mT + self.places
+        lengths = torch.full((len(images),), patches.shape[1], device=images.device)
+        return self.encoder(patches, lengths).output
+
+
+class Pixels(ImageEncoder):
+    """The image itself: a cell is a pixel. For what looks at it through a sensor.
+
+    Args:
+        image_shape: (C, H, W).
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int]) -> None:
+        super().__init__(image_shape)
+        self.output_size, *sides = image_shape
+        self.grid = sides[0], sides[1]
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(2).mT

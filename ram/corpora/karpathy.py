@@ -1,0 +1,109 @@
+"""Pictures in a folder with captions in one file, as Karpathy and Fei-Fei (2015) have parted Flickr8k and COCO."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from envs.errors import InputError
+from envs.images import Split, check_split
+from envs.images.pictures import each_picture, read_picture
+from envs.inputs import check_counts
+from ram.corpora import Words, detokenize, tokenize
+from ram.corpora.captions import Captions
+
+_SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Pictures of any size, scaled to fit a square, and the words of their captions in small letters.
+
+    The file holds ``images``, a list of ``{"filename", "split", "sentences": [{"tokens" or "raw"}]}``, perhaps with
+    ``"filepath"``, a folder within that of the pictures. A picture is found under another suffix too. Captions without
+    a word are left out, as are pictures that have no other, and a warning tells how many.
+
+    Attributes:
+        root: the folder of both.
+        file: of the captions, within it.
+        images: the folder of the pictures, within it.
+        size: pixels a side.
+        channels: 1 for grey, 3 for colour.
+    """
+
+    root: str
+    file: str = "dataset.json"
+    images: str = "images"
+    size: int = 128
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        check_counts("corpus", size=self.size)
+        if self.channels not in (1, 3):
+            raise InputError(f"corpus.channels must be 1 or 3, got {self.channels}.")
+
+    def load(self, split: Split) -> Captions:
+        check_split(split)
+        path = Path(self.root).expanduser() / self.file
+        entries = [entry for entry in _read(path) if _SPLITS.get(entry.get("split", "")) == split]
+        if not entries:
+            raise InputError(f"{path} has no image of the {split} split: give it some.")
+        captions = [tuple(filter(None, map(self._words, entry["sentences"]))) for entry in entries]
+        empty = sum(len(entry["sentences"]) - len(some) for entry, some in zip(entries, captions, strict=True))
+        if empty:
+            left = f", and {captions.count(())} images" if () in captions else ""
+            warnings.warn(f"{path}: {empty} captions of the {split} split have no word{left} left out.", stacklevel=2)
+        if not any(captions):
+            raise InputError(f"{path} has no caption of the {split} split with a word.")
+        paths = self._find(path, [entry for entry, some in zip(entries, captions, strict=True) if some])
+        images = torch.zeros(len(paths), self.channels, self.size, self.size, dtype=torch.uint8)
+        read = partial(read_picture, channels=self.channels, size=(self.size, self.size))
+        for image, pixels in zip(images, each_picture(read, paths), strict=True):
+            top, left_ = (self.size - pixels.shape[1]) // 2, (self.size - pixels.shape[2]) // 2
+            image[:, top : top + pixels.shape[1], left_ : left_ + pixels.shape[2]] = pixels
+        return Captions(images, tuple(some for some in captions if some))
+
+    def tokenize(self, text: str) -> Words:
+        return tuple(word for word in tokenize(text) if any(map(str.isalnum, word)))
+
+    def detokenize(self, words: Sequence[str]) -> str:
+        return detokenize(words)
+
+    def _words(self, sentence: dict[str, Any]) -> Words:
+        if "tokens" in sentence:
+            return tuple(word for token in sentence["tokens"] for word in token.lower().split())
+        return self.tokenize(sentence.get("raw", ""))
+
+    def _find(self, path: Path, entries: Sequence[dict[str, Any]]) -> list[Path]:
+        """The file of every picture."""
+        folder = path.parent / self.images
+        found = []
+        for entry in entries:
+            named = folder / entry.get("filepath", "") / entry["filename"]
+            if not named.is_file():
+                named = next(iter(sorted(named.parent.glob(f"{named.stem}.*"))), named)
+            if not named.is_file():
+                raise InputError(f"{named} is missing, though {path} has captions of it: add it, or take them out.")
+            found.append(named)
+        return found
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The entries of all images."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))["images"]
+        whole = all(isinstance(entry["filename"], str) and isinstance(entry["sentences"], list) for entry in entries)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): corpus.root must be its folder.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no JSON with images, filenames and sentences ({error!r}).") from error
+    if not whole:
+        raise InputError(f"{path} has an image whose filename is no text or whose sentences are no list.")
+    return entries

@@ -1,0 +1,256 @@
+"""Scenes of digits, with captions from a grammar: "a large bright three left of a small seven"."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise, permutations
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.images import Split, check_split
+from envs.images.glyphs import Source as Glyphs
+from envs.inputs import check_counts
+from ram.corpora import Words, detokenize, tokenize
+from ram.corpora.captions import Captions
+
+Size = Literal["small", "large"]
+Shade = Literal["dark", "bright"]
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_PIXELS = {"small": 16, "large": 32}  # a side of a digit's image, two thirds of which it fills
+_INK = {"dark": 0.4, "bright": 1.0}
+_GAP = 4  # pixels between the middles of two objects, at least, across and down
+_TRIES = 200  # to place the objects of a scene
+_HELD_OUT = 1000  # scenes of validation and of test
+_KINDS = 200  # images of every digit and size, that scenes choose from
+_RELATIONS = {  # words, and what holds of the middles of the object before them and of that behind
+    ("left", "of"): lambda one, other: one.x < other.x,
+    ("right", "of"): lambda one, other: one.x > other.x,
+    ("above",): lambda one, other: one.y < other.y,
+    ("below",): lambda one, other: one.y > other.y,
+}
+
+_PHRASE = re.compile(
+    r"(?:an(?= eight$)|a(?! eight$)) (?:(?P<size>small|large) )?(?:(?P<shade>dark|bright) )?"
+    rf"(?P<digit>{'|'.join(DIGITS)})"
+)
+
+
+@dataclass(frozen=True)
+class Thing:
+    """An object of a scene.
+
+    Attributes:
+        digit: its name.
+        size: small or large.
+        shade: dark or bright.
+        x: of its middle, in pixels from the left.
+        y: of its middle, in pixels from the top.
+    """
+
+    digit: str
+    size: Size
+    shade: Shade
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """One to four digits on a dark canvas, small or large, dark or bright, side by side anywhere.
+
+    A caption names every object once, in one row from left to right or back, down or up, telling how each stands to the
+    next, or as a list. Of each it may tell the size and the shade. The digits are drawn in fonts of which no two splits
+    share a family.
+
+    Attributes:
+        size: pixels a side of the canvas.
+        num_objects: in a scene at most; from 1 to 4.
+        captions_per_image: how many are told of each.
+        num_train: scenes of the training split; validation and test have 1,000.
+        seed: of all.
+    """
+
+    size: int = 64
+    num_objects: int = 4
+    captions_per_image: int = 5
+    num_train: int = 10000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_counts("corpus", captions_per_image=self.captions_per_image, num_train=self.num_train)
+        if not 1 <= self.num_objects <= 4:
+            raise InputError(f"corpus.num_objects must be in 1 .. 4, got {self.num_objects}.")
+        if self.size < 2 * _PIXELS["large"]:
+            raise InputError(f"corpus.size must be at least {2 * _PIXELS['large']} pixels, got {self.size}.")
+
+    def load(self, split: Split) -> Captions:
+        check_split(split)
+        chance = random.Random(f"{self.seed} {split}")
+        inks = {size: _inks(split, pixels, self.seed) for size, pixels in _PIXELS.items()}
+        count = self.num_train if split == "train" else _HELD_OUT
+        images = torch.randn(count, 1, self.size, self.size, generator=torch.Generator().manual_seed(self.seed)) * 0.02
+        boxes = torch.zeros(count, self.num_objects, 4)
+        scenes = [_scene(chance, self.size, chance.randint(1, self.num_objects)) for _ in range(count)]
+        captions, named = [], []
+        for number, scene in enumerate(scenes):
+            for place, thing in enumerate(scene):
+                ink = inks[thing.size][DIGITS.index(thing.digit)][chance.randrange(_KINDS)]
+                boxes[number, place] = _draw(images[number, 0], ink * _INK[thing.shade], thing)
+            told = [_caption(chance, scene) for _ in range(self.captions_per_image)]
+            captions.append(tuple(tuple(word for word, _ in caption) for caption in told))
+            named.append(tuple(tuple(place for _, place in caption) for caption in told))
+        images = (images.clamp(0, 1) * 255).round().byte()
+        return Captions(images, tuple(captions), boxes, tuple(named), tuple(scenes))
+
+    def judge(self, said: Sequence[Words], scenes: Sequence[Sequence[Thing]]) -> dict[str, float]:
+        """How many captions, in percent, are of the grammar, are true, name every object, and do all three.
+
+        Args:
+            said: N captions.
+            scenes: what each is of.
+        """
+        grammatical, true, complete = [], [], []
+        for caption, scene in zip(said, scenes, strict=True):
+            parsed = parse(caption)
+            grammatical.append(parsed is not None)
+            true.append(parsed is not None and holds(*parsed, scene))
+            complete.append(parsed is not None and len(parsed[0]) == len(scene))
+        right = [each and whole for each, whole in zip(true, complete, strict=True)]
+        shares = {"grammatical": grammatical, "true": true, "complete": complete, "right": right}
+        return {name: 100 * sum(each) / len(each) for name, each in shares.items()}
+
+    def tokenize(self, text: str) -> Words:
+        return tokenize(text)
+
+    def detokenize(self, words: Sequence[str]) -> str:
+        return detokenize(words)
+
+
+Phrase = tuple[str | None, str | None, str]
+"""What is said of an object: its size, its shade, and its digit."""
+
+
+def parse(caption: Words) -> tuple[list[Phrase], Words | None] | None:
+    """The objects of a caption, and how each stands to the next; None where it is none of the grammar."""
+    text = " ".join(caption)
+    for relation in _RELATIONS:
+        phrases = [_phrase(each) for each in text.split(f" {' '.join(relation)} ")]
+        if len(phrases) > 1 and None not in phrases:
+            return [each for each in phrases if each], relation
+    *first, last = text.removeprefix("there is ").split(" and ")
+    phrases = [_phrase(each) for part in first for each in part.split(" , ")] + [_phrase(last)]
+    if len(first) > 1 or None in phrases:
+        return None
+    return [each for each in phrases if each], None
+
+
+def _phrase(text: str) -> Phrase | None:
+    matched = _PHRASE.fullmatch(text)
+    return None if matched is None else (matched["size"], matched["shade"], matched["digit"])
+
+
+def holds(phrases: Sequence[Phrase], relation: Words | None, scene: Sequence[Thing]) -> bool:
+    """Whether there are objects in a scene, each another one, of which all that is said is true."""
+    related = _RELATIONS[relation] if relation else lambda one, other: True
+    return any(
+        all(_fits(phrase, thing) for phrase, thing in zip(phrases, things, strict=True))
+        and all(related(one, other) for one, other in pairwise(things))
+        for things in permutations(scene, len(phrases))
+    )
+
+
+def _fits(phrase: Phrase, thing: Thing) -> bool:
+    size, shade, digit = phrase
+    return size in (None, thing.size) and shade in (None, thing.shade) and digit == thing.digit
+
+
+def _caption(chance: random.Random, scene: Sequence[Thing]) -> list[tuple[str, int]]:
+    """Words, each with the number of the object it names, or -1."""
+    numbers = list(range(len(scene)))
+    if len(scene) == 1 or chance.random() < 0.2:
+        chance.shuffle(numbers)
+        said = [("there", -1), ("is", -1)] if chance.random() < 0.5 else []
+        between = [[(",", -1)]] * (len(scene) - 2) + [[("and", -1)]] * (len(scene) > 1)
+    else:
+        relation = chance.choice(list(_RELATIONS))
+        numbers.sort(key=lambda number: scene[number].x if relation[-1] == "of" else scene[number].y)
+        if relation[0] in ("right", "below"):
+            numbers.reverse()
+        said, between = [], [[(word, -1) for word in relation]] * (len(scene) - 1)
+    for number, joint in zip(numbers, [*between, []], strict=False):
+        thing = scene[number]
+        told = [quality for quality in (thing.size, thing.shade) if chance.random() < 0.5]
+        article = "an" if not told and thing.digit == "eight" else "a"
+        said += [(article, -1), *((word, number) for word in (*told, thing.digit)), *joint]
+    return said
+
+
+def _scene(chance: random.Random, side: int, count: int) -> tuple[Thing, ...]:
+    """Some objects that do not touch, from left to right."""
+    while True:
+        things: list[Thing] = []
+        for _ in range(_TRIES):
+            size: Size = chance.choice(("small", "large"))
+            pixels = _PIXELS[size]
+            x, y = (chance.randrange(side - pixels + 1) + (pixels - 1) / 2 for _ in range(2))
+            thing = Thing(chance.choice(DIGITS), size, chance.choice(("dark", "bright")), x, y)
+            if all(_apart(thing, other) for other in things):
+                things.append(thing)
+            if len(things) == count:
+                return tuple(sorted(things, key=lambda thing: thing.x))
+
+
+def _apart(one: Thing, other: Thing) -> bool:
+    across, down = abs(one.x - other.x), abs(one.y - other.y)
+    return min(across, down) >= _GAP and max(across, down) >= (_PIXELS[one.size] + _PIXELS[other.size]) * 0.4
+
+
+def _draw(image: Tensor, ink: Tensor, thing: Thing) -> Tensor:
+    """Puts an object on a canvas (H, W); left, top, right and bottom pixel of what is seen of it."""
+    pixels = len(ink)
+    left, top = round(thing.x - (pixels - 1) / 2), round(thing.y - (pixels - 1) / 2)
+    image[top : top + pixels, left : left + pixels] += ink
+    first, last = _extent(ink)
+    return torch.cat([first.flip(0), last.flip(0)]) + torch.tensor([left, top] * 2)
+
+
+@cache
+def _inks(split: Split, pixels: int, seed: int) -> list[Tensor]:
+    """Images of every digit: ten times (n, pixels, pixels), in [0, 1] on 0."""
+    drawn = Glyphs(
+        size=pixels,
+        num_train=20 * _KINDS,
+        num_validation=20 * _KINDS,
+        num_test=20 * _KINDS,
+        height=(0.6, 0.7),
+        noise=0.0,
+        contrast=1.0,
+        bend=0.3,
+        weight=(-0.1, 0.4),
+        seed=seed,
+    ).load(split)
+    images = drawn.images[:, 0].float() / 255
+    ground = images.amin((1, 2), keepdim=True)
+    inks = (images - ground) / (1 - ground)
+    by_digit: list[list[Tensor]] = [[] for _ in range(10)]
+    for ink, digit in zip(inks, drawn.labels.tolist(), strict=True):
+        first, last = _extent(ink)
+        # Some fonts have digits no taller than their small letters; a large one must not pass for a small one.
+        if 0.55 <= (last[0] - first[0] + 1) / pixels <= 0.8 and len(by_digit[digit]) < _KINDS:
+            middle = (pixels - 1 - first - last).div(2, rounding_mode="floor")
+            by_digit[digit].append(ink.roll(middle.tolist(), (0, 1)))
+    return [torch.stack(some) for some in by_digit]
+
+
+def _extent(ink: Tensor) -> tuple[Tensor, Tensor]:
+    """The first and the last (row, column) of what is seen."""
+    seen = (ink > 0.3 * ink.max()).nonzero()
+    return seen.amin(0), seen.amax(0)

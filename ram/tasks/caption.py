@@ -1,0 +1,315 @@
+"""Say what an image shows: captions by soft or hard attention, or by glimpses (Xu et al. 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.images import Split
+from envs.inputs import check_share
+from envs.random import RowRandom
+from envs.scene import UNASKED
+from ram.baselines import Baseline
+from ram.captioning.captioner import Captioner
+from ram.captioning.maps import pointing
+from ram.captioning.metrics import Cider, bleu, rouge_l
+from ram.captioning.pictures import strips
+from ram.corpora import Words
+from ram.corpora.batches import pad
+from ram.corpora.captions import CaptionCorpus, Captions
+from ram.corpora.vocabulary import END, START, Vocabulary
+from ram.reinforce import policy_gradient_loss
+from ram.sequence.search import beam_search, sample, take_rows
+from ram.tasks import Picture, StepResult, part
+from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, check_same, cross_entropy
+from ram.tasks.translate import Search
+
+Monitor = Literal["cider", "bleu_4", "right", "perplexity"]
+Reward = Literal["cider", "bleu"]
+
+_DRAWN, _WRITTEN, _LONGEST = 6, 24, 40
+
+
+class TrainedCaptioner:
+    """A trained network with its words; what :func:`ram.load` returns.
+
+    Args:
+        model: the network.
+        vocabulary: the words it knows.
+        image_shape: (C, H, W) of the images it was trained on.
+        corpus: of the kind it was trained on, for its way to write captions.
+        search: how it goes on unless told otherwise.
+        device: where it computes.
+    """
+
+    def __init__(
+        self,
+        model: Captioner,
+        vocabulary: Vocabulary,
+        image_shape: Sequence[int],
+        corpus: CaptionCorpus,
+        search: Search,
+        device: str,
+    ) -> None:
+        self.model, self.vocabulary, self.corpus, self.search = model.to(device).eval(), vocabulary, corpus, search
+        self.image_shape, self.device = tuple(image_shape), torch.device(device)
+
+    def caption(self, images: Tensor, beam_size: int | None = None) -> list[str]:
+        """The best caption that is found for each image, (N, C, H, W), uint8 or float in [0, 1]."""
+        return [best[0] for best in self.n_best(images, 1, beam_size)]
+
+    def n_best(self, images: Tensor, number: int, beam_size: int | None = None) -> list[list[str]]:
+        """The best ``number`` that are found for each image, the best first; as :meth:`caption`."""
+        if tuple(images.shape[1:]) != self.image_shape:
+            raise InputError(f"Images must be (N, {', '.join(map(str, self.image_shape))}), got {tuple(images.shape)}.")
+        size = max(number, self.search.beam_size) if beam_size is None else beam_size
+        found = describe(self.model, self.vocabulary, images.to(self.device), self.search, size, number)
+        return [list(dict.fromkeys(map(self.corpus.detokenize, each))) for each in found]
+
+
+class CaptionTask(CorpusTask[Captions]):
+    """Trains a :class:`ram.captioning.captioner.Captioner` by cross-entropy, its hard choices by REINFORCE.
+
+    A step shows every image with one of its captions, drawn at random. Towards the end it may be self-critical instead
+    (Rennie et al. 2017): captions are sampled, and paid by how much better they are than the likeliest one.
+
+    Args:
+        corpus: where images and captions come from.
+        model: builds the network; given ``vocabulary_size`` and ``image_shape``.
+        baseline: builds what the reward of hard choices is compared with.
+        batch_size: images a step.
+        min_count: how often a word must come up in training to be known.
+        label_smoothing: share of the answer that is spread over all words, in [0, 1).
+        coverage: weight of the penalty for places that were not read once in all (Xu et al. 2015, equation 14).
+        entropy: what a nat of the hard choices' entropy is worth beside a nat of the right word's log-probability.
+        policy_weight: of the hard choices' loss.
+        gamma: discount of what later words earn a hard choice; 0 pays it by its own word.
+        reward: what sampled captions are paid by at the end of training: "cider" or "bleu"; None for cross-entropy to
+            the end.
+        reward_from: the share of the budget after which they are, in [0, 1).
+        search: how the model goes on by itself where it is measured.
+        monitor: what chooses the best checkpoint: "cider", "bleu_4", "perplexity", or "right" where the corpus judges.
+        augmentation: called as ``augmentation(images, random)`` on the images of each step, or None.
+        seed: of weights, batches and noise.
+        device: where all is held.
+    """
+
+    unit = "images"
+    corpus: Any
+
+    def __init__(
+        self,
+        corpus: CaptionCorpus,
+        model: Callable[..., Captioner],
+        baseline: Callable[..., Baseline],
+        batch_size: int = 64,
+        min_count: int = 1,
+        label_smoothing: float = 0.0,
+        coverage: float = 0.0,
+        entropy: float = 0.0,
+        policy_weight: float = 1.0,
+        gamma: float = 0.0,
+        reward: Reward | None = None,
+        reward_from: float = 0.5,
+        search: Search | None = None,
+        monitor: Monitor = "cider",
+        augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        check_share("task.label_smoothing", label_smoothing)
+        check_share("task.reward_from", reward_from)
+        if not 0 <= gamma <= 1:
+            raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
+        if min(coverage, entropy) < 0:
+            raise InputError(f"task.coverage and task.entropy must not be negative, got {coverage} and {entropy}.")
+        if reward is not None and reward not in get_args(Reward):
+            raise InputError(f"task.reward must be null or one of {', '.join(get_args(Reward))}, got {reward!r}.")
+        if monitor not in get_args(Monitor) or (monitor == "right" and not hasattr(corpus, "judge")):
+            raise InputError(
+                f"task.monitor must be cider, bleu_4, perplexity, or right with corpus=scenes; got {monitor!r}."
+            )
+        super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
+        self.label_smoothing, self.coverage, self.entropy, self.gamma = label_smoothing, coverage, entropy, gamma
+        self.reward, self.reward_from, self.augmentation = reward, reward_from, augmentation
+        self.search, self.monitor, self.maximize = search or Search(), monitor, monitor != "perplexity"
+        train = self.split("train")
+        self.vocabulary = Vocabulary.of(list(chain(*train.captions)), min_count)
+        if not self.vocabulary.known:
+            raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
+        self.image_shape = tuple(train.images.shape[1:])
+        self._cider = Cider.of(train.captions)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
+            self.baseline = baseline(feature_size=self.model.known_size, rollouts_per_image=1)
+        self.to(self.device)
+
+    @staticmethod
+    def lengths(examples: Captions) -> list[int]:
+        return [round(sum(map(len, some)) / len(some)) for some in examples.captions]
+
+    def ask(self, captions: Sequence[Words]) -> tuple[Tensor, Tensor]:
+        """The start symbol and each caption, and what is to be said: the caption and the end, (B, T) int64 each.
+
+        The former is filled up with 0, the latter with -100.
+        """
+        said = [self.vocabulary.encode(caption) for caption in captions]
+        inputs, _ = pad([[START, *words] for words in said], self.device)
+        return inputs, pad([[*words, END] for words in said], self.device, UNASKED)[0]
+
+    def forward(self, step: int) -> StepResult:
+        examples = self.begin(step)
+        self.model.anneal(self.progress)
+        drawn = torch.rand(len(examples)).tolist()
+        captions = [some[int(share * len(some))] for some, share in zip(examples.captions, drawn, strict=True)]
+        inputs, right = self.ask(captions)
+        images = examples.images.to(self.device).float() / 255
+        if self.augmentation is not None:
+            rows = torch.arange(len(images), device=self.device)
+            images = self.augmentation(images, RowRandom(rows + self.seed * 2**32, torch.full_like(rows, step)))
+        if self.reward is not None and self.progress >= self.reward_from:
+            return self._criticise(images, examples)
+        said = self.model(images, inputs, need_weights=bool(self.coverage))
+        scored = right != UNASKED
+        losses = cross_entropy(said.logits, right)
+        terms = {"loss/answer": losses.sum() / scored.sum()}
+        if self.label_smoothing:
+            spread = -said.logits.log_softmax(-1).mean(-1)[scored].mean()
+            terms["loss/answer"] = terms["loss/answer"].lerp(spread, self.label_smoothing)
+        if self.coverage and said.weights is not None:
+            read = (said.weights * scored[..., None]).sum(1)
+            terms["loss/coverage"] = self.coverage * (1 - read).square().mean()
+        # The expected score of a choice is zero: its surprise as a reward has the gradient of the entropy.
+        surprise = 0 if said.log_prob is None else self.entropy * said.log_prob.detach()
+        return self.end(said, right, losses + surprise, terms, self.gamma)
+
+    def _criticise(self, images: Tensor, examples: Captions) -> StepResult:
+        """Sampled captions, paid by what they are worth more than the likeliest (Rennie et al. 2017, equation 7)."""
+        self.model.eval()  # what is sampled has the probabilities that are trained
+        with torch.no_grad():
+            begun, memory = self.model.begin(images)
+            sampled = sample(self.model, begun, _LONGEST, memory)
+            likeliest = sample(self.model, begun, _LONGEST, memory, temperature=0)
+        ends = [[*words, END][:_LONGEST] for words in sampled]
+        right, _ = pad(ends, self.device, UNASKED)
+        inputs, _ = pad([[START, *words[:-1]] for words in ends], self.device)
+        said = self.model(images, inputs)
+        log_prob, scored = -cross_entropy(said.logits, right), right != UNASKED
+        worth, before = (self._worth(each, examples.captions) for each in (sampled, likeliest))
+        advantage = (worth - before)[:, None].expand_as(log_prob)
+        loss = policy_gradient_loss(log_prob.mT, advantage.mT, scored.mT) * len(images) / scored.sum()
+
+        def metrics() -> dict[str, float]:
+            return {"loss/policy": loss.item(), "train/reward": worth.mean().item()}
+
+        self.model.train()
+        return StepResult(loss, metrics)
+
+    def _worth(self, said: Sequence[Sequence[int]], references: Sequence[Sequence[Words]]) -> Tensor:
+        """The reward of captions, (B,)."""
+        words = [tuple(self.vocabulary.decode(each)) for each in said]
+        if self.reward == "cider":
+            worth = self._cider(words, references)
+        else:
+            worth = [bleu([each], [some])["bleu_4"] / 100 for each, some in zip(words, references, strict=True)]
+        return torch.tensor(worth, device=self.device)
+
+    @torch.no_grad()
+    def evaluate(self, split: Split) -> dict[str, float]:
+        """Measures what the model says by itself, and of right captions, word by word.
+
+        Of the former BLEU-1 to BLEU-4 and ROUGE-L in percent, CIDEr-D, and what the corpus judges; of the latter
+        perplexity, and where it is known what each word names, how attention points there; see
+        :func:`ram.captioning.maps.pointing`.
+        """
+        examples = self.split(split)
+        said = [best[0] for best in self.describe(examples)]
+        measured: dict[str, float] = bleu(said, examples.captions)
+        rouge = rouge_l(said, examples.captions)
+        cider = Cider.of(examples.captions)(said, examples.captions)
+        measured |= {"rouge_l": sum(rouge) / len(rouge), "cider": sum(cider) / len(cider)}
+        if examples.facts is not None:
+            measured |= self.corpus.judge(said, examples.facts)
+        losses, maps, numbers, named = [], [], [], []
+        for start in range(0, len(examples), EVALUATION_BATCH):
+            images = examples.images[start : start + EVALUATION_BATCH].to(self.device).float() / 255
+            memory = self.model.see(images)
+            for place in range(max(map(len, examples.captions))):
+                some = [row for row in range(len(images)) if len(examples.captions[start + row]) > place]
+                captions = [examples.captions[start + row][place] for row in some]
+                inputs, right = self.ask(captions)
+                told = self.model.decode(inputs, take_rows(memory, torch.tensor(some)), need_weights=True)
+                losses.append(cross_entropy(told.logits, right)[right != UNASKED])
+                if told.weights is None:
+                    continue
+                for row, caption, weights in zip(some, captions, told.weights, strict=True):
+                    maps.append(weights[: len(caption)].cpu())
+                    numbers.append(start + row)
+                    named.append(() if examples.named is None else examples.named[start + row][place])
+        measured["perplexity"] = float(torch.cat(losses).double().mean().exp())
+        if maps:
+            boxes = None if examples.boxes is None else examples.boxes[numbers]
+            measured |= pointing(maps, self.model.encoder.grid, self.image_shape[1:], boxes, named)
+        return measured
+
+    def describe(self, examples: Captions, beam_size: int | None = None, n_best: int = 1) -> list[list[Words]]:
+        """What the model says by itself of every image, the best first."""
+        size = self.search.beam_size if beam_size is None else beam_size
+        return describe(self.model, self.vocabulary, examples.images.to(self.device), self.search, size, n_best)
+
+    @torch.no_grad()
+    def pictures(self, split: Split) -> dict[str, Picture]:
+        """Some images with what is said of them, and where each word looks."""
+        examples = self.split(split)
+        some = examples.choose(range(min(_WRITTEN, len(examples))))
+        said = [best[0] for best in self.describe(some)]
+        lines = []
+        for words, right in zip(said, some.captions, strict=True):
+            lines += [f"said    {' '.join(words)}", *(f"right   {' '.join(each)}" for each in right), ""]
+        drawn: dict[str, Picture] = {"captions.txt": "\n".join(lines)}
+        shown = some.choose(range(min(_DRAWN, len(some))))
+        told = said[: len(shown)]
+        images = shown.images.float() / 255
+        weights = self.model(images.to(self.device), self.ask(told)[0], need_weights=True).weights
+        if weights is not None:
+            drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid)
+        return drawn
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a trained model must know that no tensor holds."""
+        return {"words": list(self.vocabulary.known), "image_shape": list(self.image_shape)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Refuses the state of other words or images."""
+        check_same(state, self.get_extra_state())
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedCaptioner:
+        known = state["_extra_state"]
+        vocabulary, shape = Vocabulary(known["words"]), tuple(known["image_shape"])
+        model = arguments["model"](vocabulary_size=len(vocabulary), image_shape=shape)
+        model.load_state_dict(part(state, "model."))
+        return TrainedCaptioner(
+            model, vocabulary, shape, arguments["corpus"], arguments["search"] or Search(), arguments["device"]
+        )
+
+
+@torch.no_grad()
+def describe(
+    model: Captioner, vocabulary: Vocabulary, images: Tensor, search: Search, beam_size: int, n_best: int = 1
+) -> list[list[Words]]:
+    """What a model says of images (N, C, H, W), uint8 or float in [0, 1], by beam search; N times the best first."""
+    found: list[list[Words]] = []
+    for batch in images.split(EVALUATION_BATCH):
+        seen = batch.float() / 255 if batch.dtype == torch.uint8 else batch
+        begun, memory = model.begin(seen)
+        longest = search.max_length or _LONGEST
+        best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
+        found += [[tuple(vocabulary.decode(each.words)) for each in some] for some in best]
+    return found

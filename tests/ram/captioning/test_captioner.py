@@ -1,0 +1,179 @@
+"""Captioners: what they see of an image, and that saying it step by step is saying it at once."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from envs import InputError
+from envs.sensor import GlimpseSensor
+from ram.attention.scores import Location
+from ram.attention.selection import Hard
+from ram.captioning.captioner import Captioner, Glimpse
+from ram.captioning.encoders import Convolutional, Patches, Pixels
+from ram.networks import GlimpseNetwork, LocationNetwork
+from ram.sequence import decoders, encoders
+from ram.sequence.decoders import Attending
+from ram.sequence.models import WordVectors
+from ram.sequence.search import beam_search, sample
+
+SHAPE = (1, 16, 24)
+small = partial(encoders.Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0)
+looks = partial(
+    Glimpse,
+    sensor=GlimpseSensor(4, 2),
+    glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=8),
+    policy=partial(LocationNetwork, std=0.3),
+)
+ENCODERS: dict[str, Any] = {
+    "convolutional": partial(Convolutional, widths=(4, 8)),
+    "patches": partial(Patches, patch_size=8, size=8, encoder=small),
+    "pixels": Pixels,
+}
+DECODERS: dict[str, Any] = {
+    "luong": partial(decoders.Recurrent, size=8, handover="network", reading=Attending),
+    "gated": partial(
+        decoders.Recurrent, size=8, handover="none", read="before", reading=partial(Attending, gated=True)
+    ),
+    "hard": partial(decoders.Recurrent, size=8, handover="first", reading=partial(Attending, select=Hard)),
+    "transformer": partial(decoders.Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0),
+    "glimpse": partial(decoders.Recurrent, size=8, handover="none", read="before", reading=looks),
+}
+INPUTS = torch.tensor([[2, 5, 6, 4], [2, 4, 4, 0]])
+
+
+def build(encoder: str = "convolutional", decoder: str = "luong", **options: Any) -> Captioner:
+    torch.manual_seed(0)
+    encoder = "pixels" if decoder == "glimpse" else encoder
+    return Captioner(7, SHAPE, partial(WordVectors, size=6), ENCODERS[encoder], DECODERS[decoder], **options).eval()
+
+
+def images(number: int = 2) -> Tensor:
+    return torch.rand(number, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "width"), [("convolutional", (4, 6), 8), ("patches", (2, 3), 8), ("pixels", (16, 24), 1)]
+)
+def test_an_encoder_makes_a_grid(name: str, grid: tuple[int, int], width: int) -> None:
+    encoder = ENCODERS[name](SHAPE)
+    assert (encoder.grid, encoder.output_size) == (grid, width)
+    assert encoder(images(3)).shape == (3, grid[0] * grid[1], width)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_cell_stands_where_its_part_of_the_image_does(name: str) -> None:
+    """What changes in the right lower corner changes the last cell, and of convolutions no cell far from it."""
+    encoder = ENCODERS[name](SHAPE).eval()
+    image = images(1)
+    other = image.clone()
+    other[..., -1, -1] = 1 - other[..., -1, -1]
+    changed = (encoder(image) - encoder(other)).abs().amax(-1)[0].view(encoder.grid) > 1e-9
+    assert changed[-1, -1]
+    assert name == "patches" or (not changed[0].any() and not changed[:, 0].any())
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_word_by_word_is_all_at_once(decoder: str) -> None:
+    model = build(decoder=decoder).double()
+    whole = model(images().double(), INPUTS, need_weights=True)
+    assert whole.logits.shape == (2, 4, 7)
+    _, memory = model.begin(images().double())
+    state, each = None, []
+    for step in range(4):
+        said = model.decode(INPUTS[:, step : step + 1], memory, state, need_weights=True)
+        state = said.state
+        each.append(said)
+    torch.testing.assert_close(torch.cat([said.logits for said in each], dim=1), whole.logits)
+    assert whole.weights is not None
+    torch.testing.assert_close(torch.cat([said.weights for said in each], dim=1), whole.weights)  # type: ignore[misc]
+    assert whole.weights.shape == (2, 4, model.encoder.grid[0] * model.encoder.grid[1])
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_an_image_is_described_alone_as_among_others(decoder: str) -> None:
+    model = build(decoder=decoder).double()
+    many = images(3).double()
+    begun, memory = model.begin(many)
+    found = beam_search(model, begun, 5, memory, 3)
+    greedy = sample(model, begun, 5, memory, temperature=0)
+    for number in range(3):
+        one, its_memory = model.begin(many[number : number + 1])
+        assert beam_search(model, one, 5, its_memory, 3)[0][0].words == found[number][0].words
+        assert sample(model, one, 5, its_memory, temperature=0)[0] == greedy[number]
+
+
+def test_a_gate_scales_what_is_read() -> None:
+    model = build(decoder="gated").double()
+    gate = model.decoder.reading.gate
+    assert gate is not None
+    first = model(images().double(), INPUTS).logits
+    gate.weight.data.zero_()
+    gate.bias.data.fill_(-100)  # nothing is read
+    shut = model(images().double(), INPUTS).logits
+    torch.testing.assert_close(shut[0, 0], shut[1, 0])  # of any image
+    assert not torch.allclose(first[0, 0], first[1, 0])
+
+
+def test_a_glimpse_sees_what_is_where_it_looks() -> None:
+    model = build(decoder="glimpse")
+    reading = model.decoder.reading
+    assert isinstance(reading, Glimpse)
+    for parameter in reading.location.parameters():
+        parameter.data.zero_()
+    reading.location.mean[-2].bias.data = torch.tensor([0.0, 10.0])  # the middle of the lower border
+    image = images(1)
+    said = model(image, INPUTS[:1])
+    assert said.weights is not None and said.weights.argmax(-1).tolist() == [[15 * 24 + 12] * 4]
+    far, near = image.clone(), image.clone()
+    far[..., 0, 0] = 1 - far[..., 0, 0]
+    near[..., 15, 12] = 1 - near[..., 15, 12]
+    assert torch.equal(model(far, INPUTS[:1]).logits, said.logits)
+    assert not torch.equal(model(near, INPUTS[:1]).logits, said.logits)
+
+
+def test_looks_are_sampled_in_training_with_their_log_probability() -> None:
+    model = build(decoder="glimpse").train()
+    torch.manual_seed(0)
+    first = model(images(), INPUTS)
+    second = model(images(), INPUTS)
+    assert first.log_prob is not None and first.log_prob.shape == (2, 4) and first.log_prob.requires_grad
+    assert second.weights is not None and first.weights is not None
+    assert not torch.equal(first.weights, second.weights)
+    model.anneal(1.0)
+    model.eval()
+    again = [model(images(), INPUTS).weights for _ in range(2)]
+    assert torch.equal(*again)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("build_it", "told"),
+    [
+        (
+            lambda: Convolutional((1, 20, 24), widths=(4, 4, 4)),
+            r"whose sides \[20, 24\] must be multiples of 8",
+        ),
+        (lambda: Convolutional(SHAPE, widths=()), r"^encoder\.widths=\[\]"),
+        (lambda: Patches(SHAPE, patch_size=5), r"^encoder\.patch_size=5 must divide the sides \[16, 24\]"),
+        (
+            lambda: Captioner(
+                7,
+                SHAPE,
+                partial(WordVectors, size=6),
+                Pixels,
+                partial(decoders.Recurrent, size=8, reading=partial(Attending, score=Location), handover="none"),
+            ),
+            r"reads at most \d+ places, and the image encoder tells 384",
+        ),
+        (
+            lambda: build(decoder="glimpse").decoder.reading(torch.zeros(2, 3, 8), None, torch.arange(3)),
+            r"^A glimpse is one look a word: set decoder\.read=before\.$",
+        ),
+        (lambda: Glimpse(8, decoders.Widths(1, 1, 1, 1)), r"^A glimpse needs a source with rows and columns"),
+    ],
+)
+def test_wrong_parts_are_refused_by_name(build_it: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        build_it()

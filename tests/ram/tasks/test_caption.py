@@ -1,0 +1,274 @@
+"""The task of captions: what a step asks and pays, what is measured, and that it learns."""
+
+import io
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from envs import InputError
+from envs.sensor import GlimpseSensor
+from ram.attention.selection import Hard
+from ram.baselines import MovingAverage, NoBaseline
+from ram.captioning.captioner import Captioner, Glimpse
+from ram.captioning.encoders import Convolutional, Pixels
+from ram.corpora import Words
+from ram.corpora.captions import Captions
+from ram.corpora.vocabulary import END, START
+from ram.networks import GlimpseNetwork, LocationNetwork
+from ram.sequence import decoders
+from ram.sequence.decoders import Attending
+from ram.sequence.models import WordVectors
+from ram.tasks.caption import CaptionTask, TrainedCaptioner
+from ram.tasks.translate import Search
+
+PLACES = ("left", "right")
+
+
+class Given:
+    """Images of 8 x 16 with a bright square on the left or on the right, and its place said in two ways."""
+
+    def load(self, split: str) -> Captions:
+        count = {"train": 24, "validation": 6, "test": 10}[split]
+        images = torch.zeros(count, 1, 8, 16, dtype=torch.uint8)
+        captions, boxes, named = [], torch.zeros(count, 1, 4), []
+        for number in range(count):
+            side, row = number % 2, number // 2 % 3
+            left, top = 1 + 9 * side, 1 + 2 * row
+            images[number, 0, top : top + 3, left : left + 4] = 255
+            boxes[number, 0] = torch.tensor([left, top, left + 3, top + 2])
+            captions.append((("it", "is", PLACES[side]), (PLACES[side],)))
+            named.append(((-1, -1, 0), (0,)))
+        return Captions(images, tuple(captions), boxes, tuple(named), tuple(range(count)))
+
+    def judge(self, said: Sequence[Words], facts: Sequence[int]) -> dict[str, float]:
+        right = [PLACES[number % 2] in each for each, number in zip(said, facts, strict=True)]
+        return {"right": 100 * sum(right) / len(right)}
+
+    def tokenize(self, text: str) -> Words:
+        return tuple(text.split())
+
+    def detokenize(self, words: Sequence[str]) -> str:
+        return " ".join(words)
+
+
+convolutional = partial(Convolutional, widths=(8, 8))
+soft = partial(decoders.Recurrent, size=16, handover="none", feed=False, reading=Attending)
+hard = partial(soft, reading=partial(Attending, select=Hard))
+looks = partial(
+    Glimpse,
+    sensor=GlimpseSensor(8),
+    glimpse=partial(GlimpseNetwork, patch_features=16, location_features=16, output_size=16),
+    policy=partial(LocationNetwork, std=0.5),
+)
+glimpse = partial(decoders.Recurrent, size=16, handover="none", read="before", reading=looks)
+MODELS: dict[str, dict[str, Any]] = {
+    "soft": {"decoder": soft},
+    "hard": {"decoder": hard},
+    "glimpse": {"decoder": glimpse, "encoder": Pixels},
+    "blind": {"decoder": partial(decoders.Recurrent, size=8, handover="none")},
+    "transformer": {"decoder": partial(decoders.Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0)},
+}
+
+
+def build(name: str = "soft", baseline: Any = NoBaseline, **options: Any) -> CaptionTask:
+    parts = {"encoder": convolutional, "words": partial(WordVectors, size=8), **MODELS[name]}
+    model = {key: options.pop(key) for key in ("dropout",) if key in options}
+    return CaptionTask(Given(), partial(Captioner, **parts, **model), baseline, batch_size=8, **options)
+
+
+def train(task: CaptionTask, steps: range, optimizer: torch.optim.Optimizer) -> list[float]:
+    losses = []
+    for step in steps:
+        result = task.train()(step)
+        optimizer.zero_grad()
+        result.loss.backward()
+        optimizer.step()
+        losses.append(result.loss.item())
+    return losses
+
+
+def test_a_caption_is_asked_for_word_by_word_with_its_end() -> None:
+    task = build()
+    it, there, left = task.vocabulary.encode(["it", "is", "left"])
+    inputs, right = task.ask([("it", "is", "left"), ("left",)])
+    assert inputs.tolist() == [[START, it, there, left], [START, left, 0, 0]]
+    assert right.tolist() == [[it, there, left, END], [left, END, -100, -100]]
+
+
+def test_a_step_shows_every_image_with_one_of_its_captions() -> None:
+    task = build()
+    seen: list[int] = []
+    ask = task.ask
+
+    def watched(captions: Sequence[Words]) -> tuple[Tensor, Tensor]:
+        seen.extend(map(len, captions))
+        return ask(captions)
+
+    task.ask = watched  # type: ignore[method-assign]
+    first, again, other = (task(step).loss.item() for step in (3, 3, 4))
+    assert first == again != other
+    assert task.steps_per_epoch == 3 and task.unit == "images"
+    for step in range(30):
+        task(step)
+    assert 0.4 < seen.count(3) / len(seen) < 0.6
+
+
+def test_places_that_are_not_read_once_cost() -> None:
+    task, plain = build(coverage=0.5), build()
+    metrics = task(0).metrics()
+    assert metrics["loss/answer"] == pytest.approx(plain(0).metrics()["loss/answer"], rel=1e-6)
+    examples = task.begin(0)
+    drawn = torch.rand(len(examples)).tolist()
+    captions = [some[int(2 * share)] for some, share in zip(examples.captions, drawn, strict=True)]
+    inputs, _ = task.ask(captions)
+    weights = task.model(examples.images.float() / 255, inputs).weights
+    assert weights is not None
+    read = [sum(weights[row, step] for step in range(len(caption) + 1)) for row, caption in enumerate(captions)]
+    expected = 0.5 * torch.stack([(1 - each).square().mean() for each in read]).mean()  # type: ignore[arg-type, operator]
+    assert metrics["loss/coverage"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_surprise_of_a_choice_is_paid_and_not_asked_of_the_words() -> None:
+    rewards: list[Tensor] = []
+
+    class Watching(NoBaseline):
+        def forward(self, rollout: Any, returns: Tensor) -> Any:
+            rewards.append(rollout.reward)
+            return super().forward(rollout, returns)
+
+    plain, curious = build("hard", Watching)(0), build("hard", Watching, entropy=0.5)(0)
+    assert plain.metrics()["loss/answer"] == curious.metrics()["loss/answer"]
+    surprise = rewards[1] - rewards[0]
+    assert (surprise >= 0).all() and surprise.max() > 0.1
+    assert build("hard", entropy=0.5)(0).metrics()["loss/policy"] != plain.metrics()["loss/policy"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_is_measured(name: str) -> None:
+    measured = build(name).eval().evaluate("test")
+    spoken = {"bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "right", "perplexity"}
+    maps = {"map_entropy", "map_change", "pointing", "pointing_centre", "pointing_shuffled", "mass_in_box"}
+    assert measured.keys() == (spoken if name == "blind" else spoken | maps)
+    assert all(map(math.isfinite, measured.values()))
+
+
+def test_the_measures_do_not_depend_on_how_batches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = build().eval()
+    measured = task.evaluate("test")
+    for room in ("corpus", "caption"):
+        monkeypatch.setattr(f"ram.tasks.{room}.EVALUATION_BATCH", 3)
+    assert task.evaluate("test") == pytest.approx(measured, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "steps", "options"),
+    [
+        ("soft", 0.02, 60, {}),
+        ("hard", 0.02, 150, {"baseline": MovingAverage}),
+        ("glimpse", 0.02, 150, {"entropy": 0.0}),
+    ],
+)
+def test_it_learns_to_say_where_the_square_is(name: str, rate: float, steps: int, options: dict[str, Any]) -> None:
+    task = build(name, **options)
+    train(task, range(steps), torch.optim.Adam(task.parameters(), rate))
+    measured = task.eval().evaluate("test")
+    assert measured["right"] == 100
+    assert measured["bleu_1"] > 99
+
+
+def test_sampled_captions_are_paid_by_what_they_gain() -> None:
+    task = build(reward="cider")
+    optimizer = torch.optim.Adam(task.parameters(), 0.01)
+    train(task, range(10), optimizer)
+    before = task.eval().evaluate("test")
+    task.progress = 0.5
+    losses = train(task, range(10, 90), optimizer)
+    assert all(map(math.isfinite, losses))
+    after = task.eval().evaluate("test")
+    assert after["cider"] > before["cider"] + 1
+    assert after["right"] > before["right"]
+
+
+def test_the_reward_takes_over_when_its_share_of_the_budget_has_come() -> None:
+    task = build(reward="bleu", reward_from=0.5)
+    task.progress = 0.4
+    assert "loss/answer" in task(0).metrics()
+    task.progress = 0.6
+    task.train()
+    assert task(0).metrics().keys() == {"loss/policy", "train/reward"}
+    assert task.training and task.model.training
+
+
+@pytest.mark.parametrize("name", ["soft", "hard", "glimpse"])
+def test_resuming_equals_going_on(name: str) -> None:
+    def begin() -> tuple[CaptionTask, torch.optim.Optimizer]:
+        task = build(name, MovingAverage, seed=5, dropout=0.2)
+        return task, torch.optim.Adam(task.parameters(), 0.01)
+
+    task, optimizer = begin()
+    expected = train(task, range(8), optimizer)
+    first, its_optimizer = begin()
+    begun = train(first, range(4), its_optimizer)
+    second, other_optimizer = begin()
+    second.load_state_dict(first.state_dict())
+    other_optimizer.load_state_dict(its_optimizer.state_dict())
+    assert begun + train(second, range(4, 8), other_optimizer) == expected
+
+
+def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
+    class Absent(Given):
+        def load(self, split: str) -> Captions:
+            raise AssertionError("The data are not needed.")
+
+    task = build("soft", seed=3).eval()
+    file = io.BytesIO()
+    torch.save(task.state_dict(), file)
+    file.seek(0)
+    parts = {"encoder": convolutional, "words": partial(WordVectors, size=8), **MODELS["soft"]}
+    arguments = {"model": partial(Captioner, **parts), "corpus": Absent(), "search": None, "device": "cpu"}
+    model = CaptionTask.restore(torch.load(file, weights_only=True), arguments)
+    assert isinstance(model, TrainedCaptioner) and not model.model.training
+    examples = task.split("test")
+    expected = [" ".join(best[0]) for best in task.describe(examples)]
+    assert model.caption(examples.images) == model.caption(examples.images.float() / 255) == expected
+    several = model.n_best(examples.images, 3)
+    assert all(1 <= len(each) <= 3 and len(set(each)) == len(each) for each in several)
+    with pytest.raises(InputError, match=r"^Images must be \(N, 1, 8, 16\), got \(2, 3, 8, 16\)\.$"):
+        model.caption(torch.zeros(2, 3, 8, 16))
+
+
+def test_the_pictures_are_texts_and_strips() -> None:
+    task = build().eval()
+    pictures = task.pictures("test")
+    assert pictures.keys() == {"captions.txt", "captions.png"}
+    strip = pictures["captions.png"]
+    assert isinstance(strip, np.ndarray) and strip.dtype == np.uint8 and strip.ndim == 3 and strip.std() > 5
+    assert str(pictures["captions.txt"]).count("right   it is") == 10
+    assert build("blind").eval().pictures("test").keys() == {"captions.txt"}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\)"),
+        ({"reward_from": 1.0}, r"^task\.reward_from must be in \[0, 1\)"),
+        ({"reward": "spice"}, r"^task\.reward must be null or one of cider, bleu, got 'spice'\.$"),
+        ({"gamma": 2.0}, r"^task\.gamma must be in \[0, 1\], got 2\.0\.$"),
+        ({"coverage": -1.0}, r"^task\.coverage and task\.entropy must not be negative"),
+        (
+            {"monitor": "exact"},
+            r"^task\.monitor must be cider, bleu_4, .*; got 'exact'",
+        ),
+        ({"min_count": 1000}, r"^No word comes up as often as task\.min_count=1000: lower it\.$"),
+        ({"search": Search(beam_size=2), "min_count": 0}, r"^task\.min_count must be at least 1, got 0\.$"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        build(**options)
