@@ -64,6 +64,15 @@ def read_picture(path: Path, channels: int, size: tuple[int, int] | None) -> Ten
     return torch.from_numpy(np.array(image)).view(image.height, image.width, channels).permute(2, 0, 1)
 
 
+def fitted(path: Path, channels: int, size: tuple[int, int]) -> Tensor:
+    """A picture scaled to fit a size, keeping its aspect ratio, and centred on black: (C, *size) uint8."""
+    pixels = read_picture(path, channels, size)
+    image = torch.zeros(channels, *size, dtype=torch.uint8)
+    top, left = ((whole - part) // 2 for whole, part in zip(size, pixels.shape[1:], strict=True))
+    image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
+    return image
+
+
 def _to_8_bit(image: Image.Image) -> Image.Image:
     """Scales grey of 16 bits, or floats in [0, 1], which Pillow would clip at 255."""
     if not image.mode.startswith(("I", "F")):

@@ -69,6 +69,7 @@ class Captioner(Speaking):
 
     def anneal(self, progress: float) -> None:
         """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""
+        self.encoder.anneal(progress)
         for module in self.modules():
             if isinstance(module, Glimpse):
                 module.location.anneal(progress)

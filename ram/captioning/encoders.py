@@ -29,6 +29,9 @@ class ImageEncoder(nn.Module):
     def __init__(self, image_shape: tuple[int, int, int]) -> None:
         super().__init__()
 
+    def anneal(self, progress: float) -> None:
+        """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""
+
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) in [0, 1] -> (B, rows * columns, D)."""
         raise TypeError(f"{type(self).__name__} does not say how it sees.")
@@ -101,6 +104,71 @@ class Patches(ImageEncoder):
         patches = self.patches(images).flatten(2).mT + self.places
         lengths = torch.full((len(images),), patches.shape[1], device=images.device)
         return self.encoder(patches, lengths).output
+
+
+class Backbone(ImageEncoder):
+    """A network of torchvision up to one of its layers, perhaps with weights learned on ImageNet.
+
+    Args:
+        image_shape: (C, H, W); grey is repeated as red, green and blue.
+        name: of the network, such as "resnet18".
+        layer: whose output is the grid.
+        weights: "DEFAULT" downloads torchvision's best; None trains from scratch.
+        trained_from: share of the budget after which the network is trained too, in [0, 1]; 1 keeps it as it is.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        name: str = "resnet18",
+        layer: str = "layer4",
+        weights: str | None = None,
+        trained_from: float = 0.0,
+    ) -> None:
+        super().__init__(image_shape)
+        from torchvision.models import get_model  # slow to import, and needed only here
+        from torchvision.models.feature_extraction import create_feature_extractor
+
+        if not 0 <= trained_from <= 1:
+            raise InputError(f"encoder.trained_from must be in [0, 1], got {trained_from}.")
+        try:
+            network = get_model(name, weights=weights)
+        except (ValueError, KeyError) as error:
+            raise InputError(f"encoder.name={name}, encoder.weights={weights}: {error}.") from error
+        except OSError as error:
+            raise InputError(
+                f"The weights of encoder.name={name} cannot be downloaded ({error}): set encoder.weights=null, or put "
+                "the file into torch's folder of checkpoints."
+            ) from error
+        try:
+            self.network = create_feature_extractor(network, [layer])
+        except ValueError as error:
+            raise InputError(f"encoder.layer={layer} is no layer of {name}.") from error
+        self.layer, self.trained_from, self.is_trained = layer, trained_from, trained_from == 0
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1), persistent=False)
+        with torch.no_grad():
+            shape = self.network.eval()(torch.zeros(1, 3, *image_shape[1:]))[layer].shape
+        if len(shape) != 4:
+            raise InputError(f"encoder.layer={layer} of {name} tells {tuple(shape[1:])}, which is no grid of vectors.")
+        self.output_size, self.grid = shape[1], (shape[2], shape[3])
+
+    def anneal(self, progress: float) -> None:
+        self.is_trained = progress >= self.trained_from
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Backbone:
+        super().train(mode)
+        self.network.train(mode and self.is_trained)  # else the statistics of its batches would change
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.is_trained):
+            grid = self.network((images.expand(-1, 3, -1, -1) - self.mean) / self.std)[self.layer]
+        return grid.flatten(2).mT
 
 
 class Pixels(ImageEncoder):

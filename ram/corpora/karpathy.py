@@ -14,7 +14,7 @@ import torch
 
 from envs.errors import InputError
 from envs.images import Split, check_split
-from envs.images.pictures import each_picture, read_picture
+from envs.images.pictures import each_picture, fitted
 from envs.inputs import check_counts
 from ram.corpora import Words, detokenize, tokenize
 from ram.corpora.captions import Captions
@@ -63,11 +63,8 @@ class Source:
         if not any(captions):
             raise InputError(f"{path} has no caption of the {split} split with a word.")
         paths = self._find(path, [entry for entry, some in zip(entries, captions, strict=True) if some])
-        images = torch.zeros(len(paths), self.channels, self.size, self.size, dtype=torch.uint8)
-        read = partial(read_picture, channels=self.channels, size=(self.size, self.size))
-        for image, pixels in zip(images, each_picture(read, paths), strict=True):
-            top, left_ = (self.size - pixels.shape[1]) // 2, (self.size - pixels.shape[2]) // 2
-            image[:, top : top + pixels.shape[1], left_ : left_ + pixels.shape[2]] = pixels
+        read = partial(fitted, channels=self.channels, size=(self.size, self.size))
+        images = torch.stack(list(each_picture(read, paths)))
         return Captions(images, tuple(some for some in captions if some))
 
     def tokenize(self, text: str) -> Words:

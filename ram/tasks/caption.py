@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
@@ -65,11 +66,27 @@ class TrainedCaptioner:
 
     def n_best(self, images: Tensor, number: int, beam_size: int | None = None) -> list[list[str]]:
         """The best ``number`` that are found for each image, the best first; as :meth:`caption`."""
+        size = max(number, self.search.beam_size) if beam_size is None else beam_size
+        found = describe(self.model, self.vocabulary, self._checked(images), self.search, size, number)
+        return [list(dict.fromkeys(map(self.corpus.detokenize, each))) for each in found]
+
+    @torch.no_grad()
+    def look(self, images: Tensor) -> tuple[list[Words], Tensor | None]:
+        """The words of the best caption of each image, and where each looks.
+
+        Returns:
+            N captions; and the weights of every word and the end, (N, T, rows * columns), or None where nothing is
+            weighed.
+        """
+        seen = self._checked(images)
+        said = [best[0] for best in describe(self.model, self.vocabulary, seen, self.search, self.search.beam_size)]
+        inputs, _ = pad([[START, *self.vocabulary.encode(words)] for words in said], self.device)
+        return said, self.model(_brightness(seen), inputs, need_weights=True).weights
+
+    def _checked(self, images: Tensor) -> Tensor:
         if tuple(images.shape[1:]) != self.image_shape:
             raise InputError(f"Images must be (N, {', '.join(map(str, self.image_shape))}), got {tuple(images.shape)}.")
-        size = max(number, self.search.beam_size) if beam_size is None else beam_size
-        found = describe(self.model, self.vocabulary, images.to(self.device), self.search, size, number)
-        return [list(dict.fromkeys(map(self.corpus.detokenize, each))) for each in found]
+        return images.to(self.device)
 
 
 class CaptionTask(CorpusTask[Captions]):
@@ -169,7 +186,7 @@ class CaptionTask(CorpusTask[Captions]):
         drawn = torch.rand(len(examples)).tolist()
         captions = [some[int(share * len(some))] for some, share in zip(examples.captions, drawn, strict=True)]
         inputs, right = self.ask(captions)
-        images = examples.images.to(self.device).float() / 255
+        images = _brightness(examples.images.to(self.device))
         if self.augmentation is not None:
             rows = torch.arange(len(images), device=self.device)
             images = self.augmentation(images, RowRandom(rows + self.seed * 2**32, torch.full_like(rows, step)))
@@ -226,16 +243,14 @@ class CaptionTask(CorpusTask[Captions]):
 
         Of the former BLEU-1 to BLEU-4 and ROUGE-L in percent, CIDEr-D, and what the corpus judges; of the latter
         perplexity, and where it is known what each word names, how attention points there; see
-        :func:`ram.captioning.maps.pointing`.
+        :func:`ram.captioning.maps.pointing`. On the test split the same is measured of a control, ``nearest_...``: each
+        image is described by a caption of the training image that the encoder finds most like it.
         """
         examples = self.split(split)
-        said = [best[0] for best in self.describe(examples)]
-        measured: dict[str, float] = bleu(said, examples.captions)
-        rouge = rouge_l(said, examples.captions)
-        cider = Cider.of(examples.captions)(said, examples.captions)
-        measured |= {"rouge_l": sum(rouge) / len(rouge), "cider": sum(cider) / len(cider)}
-        if examples.facts is not None:
-            measured |= self.corpus.judge(said, examples.facts)
+        measured = self._judge([best[0] for best in self.describe(examples)], examples)
+        if split == "test":
+            control = self._judge(self._nearest(examples), examples)
+            measured |= {f"nearest_{name}": value for name, value in control.items()}
         losses, maps, numbers, named = [], [], [], []
         for start in range(0, len(examples), EVALUATION_BATCH):
             images = examples.images[start : start + EVALUATION_BATCH].to(self.device).float() / 255
@@ -257,6 +272,29 @@ class CaptionTask(CorpusTask[Captions]):
             boxes = None if examples.boxes is None else examples.boxes[numbers]
             measured |= pointing(maps, self.model.encoder.grid, self.image_shape[1:], boxes, named)
         return measured
+
+    def _judge(self, said: Sequence[Words], examples: Captions) -> dict[str, float]:
+        measured: dict[str, float] = bleu(said, examples.captions)
+        for name, scores in {
+            "rouge_l": rouge_l(said, examples.captions),
+            "cider": Cider.of(examples.captions)(said, examples.captions),
+        }.items():
+            measured[name] = sum(scores) / len(scores)
+        return measured if examples.facts is None else measured | self.corpus.judge(said, examples.facts)
+
+    def _nearest(self, examples: Captions) -> list[Words]:
+        """The first caption of the training image whose grid has the largest cosine with that of each image."""
+        train = self.split("train")
+        ours, theirs = (self._grids(some.images) for some in (examples, train))
+        return [train.captions[number][0] for number in (ours @ theirs.mT).argmax(1).tolist()]
+
+    def _grids(self, images: Tensor) -> Tensor:
+        """What the encoder makes of images, its average in 4 x 4 parts, of length 1."""
+        encoder, grids = self.model.encoder, []
+        for batch in images.split(EVALUATION_BATCH):
+            grid = encoder(_brightness(batch.to(self.device))).mT.unflatten(2, encoder.grid)
+            grids.append(F.normalize(F.adaptive_avg_pool2d(grid, 4).flatten(1), dim=1))
+        return torch.cat(grids)
 
     def describe(self, examples: Captions, beam_size: int | None = None, n_best: int = 1) -> list[list[Words]]:
         """What the model says by itself of every image, the best first."""
@@ -307,9 +345,13 @@ def describe(
     """What a model says of images (N, C, H, W), uint8 or float in [0, 1], by beam search; N times the best first."""
     found: list[list[Words]] = []
     for batch in images.split(EVALUATION_BATCH):
-        seen = batch.float() / 255 if batch.dtype == torch.uint8 else batch
-        begun, memory = model.begin(seen)
+        begun, memory = model.begin(_brightness(batch))
         longest = search.max_length or _LONGEST
         best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
         found += [[tuple(vocabulary.decode(each.words)) for each in some] for some in best]
     return found
+
+
+def _brightness(images: Tensor) -> Tensor:
+    """Those of 8 bits as floats in [0, 1]."""
+    return images.float() / 255 if images.dtype == torch.uint8 else images

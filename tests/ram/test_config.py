@@ -35,6 +35,7 @@ IMAGED = {  # options that belong to another task than the rest of their group
     "corpus/scenes": ["task=caption"],
     "corpus/ucm_captions": ["task=caption"],
     "decoder/glimpse": ["task=caption", "encoder=pixels"],
+    "encoder/backbone": ["task=caption"],
     "encoder/convolutional": ["task=caption"],
     "encoder/patches": ["task=caption"],
     "encoder/pixels": ["task=caption"],

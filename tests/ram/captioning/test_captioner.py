@@ -12,7 +12,7 @@ from envs.sensor import GlimpseSensor
 from ram.attention.scores import Location
 from ram.attention.selection import Hard
 from ram.captioning.captioner import Captioner, Glimpse
-from ram.captioning.encoders import Convolutional, Patches, Pixels
+from ram.captioning.encoders import Backbone, Convolutional, Patches, Pixels
 from ram.networks import GlimpseNetwork, LocationNetwork
 from ram.sequence import decoders, encoders
 from ram.sequence.decoders import Attending
@@ -61,6 +61,37 @@ def test_an_encoder_makes_a_grid(name: str, grid: tuple[int, int], width: int) -
     encoder = ENCODERS[name](SHAPE)
     assert (encoder.grid, encoder.output_size) == (grid, width)
     assert encoder(images(3)).shape == (3, grid[0] * grid[1], width)
+
+
+def test_a_backbone_is_frozen_until_its_share_of_the_budget_has_come() -> None:
+    encoder = Backbone((1, 32, 64), "resnet18", "layer2", trained_from=0.5)
+    assert (encoder.grid, encoder.output_size) == ((4, 8), 128)
+    encoder.train().anneal(0.4)
+    image = torch.rand(2, 1, 32, 64)
+    still = encoder(image)
+    assert still.shape == (2, 32, 128) and not still.requires_grad and not encoder.network.training
+    assert torch.equal(encoder(image), still)
+    encoder.anneal(0.5)
+    assert encoder.network.training and encoder(image).requires_grad
+    encoder.eval()
+    assert not encoder.network.training
+    encoder.train()
+    assert encoder.network.training
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"name": "resnet5"}, r"^encoder\.name=resnet5, encoder\.weights=None: "),
+        ({"weights": "BEST"}, r"^encoder\.name=resnet18, encoder\.weights=BEST: "),
+        ({"layer": "layer9"}, r"^encoder\.layer=layer9 is no layer of resnet18\.$"),
+        ({"layer": "fc"}, r"^encoder\.layer=fc of resnet18 tells \(1000,\), which is no grid of vectors\.$"),
+        ({"trained_from": 2.0}, r"^encoder\.trained_from must be in \[0, 1\], got 2\.0\.$"),
+    ],
+)
+def test_a_wrong_backbone_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Backbone((3, 32, 32), **options)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
