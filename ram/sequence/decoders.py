@@ -169,9 +169,9 @@ class Attending(Reading):
         widths: of what is in the memory.
         over: "states" of the encoder, or the "vectors" of the words as they came.
         num_heads: how many read side by side, each through maps of its own; 1 reads without any map.
-        gated: multiply what is read by a number in (0, 1) that the state tells (Xu et al. 2015, section 4.2.1).
         score: builds what compares the state with what is read.
         select: builds what turns the scores into weights.
+        gated: multiply what is read by a number in (0, 1) that the state tells (Xu et al. 2015, section 4.2.1).
     """
 
     def __init__(
@@ -180,9 +180,9 @@ class Attending(Reading):
         widths: Widths,
         over: Literal["states", "vectors"] = "states",
         num_heads: int = 1,
-        gated: bool = False,
         score: Callable[[int, int], Score] = General,
         select: Callable[[int], Select] = Soft,
+        gated: bool = False,
     ) -> None:
         super().__init__(query_size, widths)
         if over not in ("states", "vectors"):

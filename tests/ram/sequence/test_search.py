@@ -547,9 +547,9 @@ def test_a_model_with_fewer_places_ends_before() -> None:
         ({"n_best": 0}, r"n_best must be in 1 \.\. beam_size \(5\), got 0"),
         ({"n_best": 6}, r"n_best must be in 1 \.\. beam_size \(5\), got 6"),
         ({"beam_size": 2, "n_best": 3}, r"n_best must be in 1 \.\. beam_size \(2\), got 3"),
-        ({"length_penalty": -0.5}, r"length_penalty must be a finite number of at least 0, got -0\.5"),
-        ({"length_penalty": math.nan}, "length_penalty must be a finite number of at least 0, got nan"),
-        ({"length_penalty": math.inf}, "length_penalty must be a finite number of at least 0, got inf"),
+        ({"length_penalty": -0.5}, r"length_penalty must be in \[0, 10\], got -0\.5"),
+        ({"length_penalty": math.nan}, r"length_penalty must be in \[0, 10\], got nan"),
+        ({"length_penalty": math.inf}, r"length_penalty must be in \[0, 10\], got inf"),
         ({"max_length": 0}, "max_length must be at least 1, got 0"),
     ],
 )
