@@ -14,7 +14,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import ImageSet, Split, check_shares, check_split, choose
-from envs.images.pictures import each_picture, header, read_picture
+from envs.images.pictures import centre, each_picture, header, read_picture
 from envs.random import RowRandom
 
 
@@ -81,8 +81,7 @@ class Source:
             ) from error
         read = partial(read_picture, channels=channels, size=size)
         for image, pixels in zip(images, each_picture(read, [path for path, _ in chosen]), strict=True):
-            top, left = (height - pixels.shape[1]) // 2, (width - pixels.shape[2]) // 2
-            image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
+            centre(pixels, image)
         labels = torch.tensor([label for _, label in chosen])
         augmentation = self.augmentation if split == "train" else None
         return ImageSet(images.to(device), labels.to(device), classes, augmentation)

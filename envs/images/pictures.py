@@ -66,11 +66,15 @@ def read_picture(path: Path, channels: int, size: tuple[int, int] | None) -> Ten
 
 def fitted(path: Path, channels: int, size: tuple[int, int]) -> Tensor:
     """A picture scaled to fit a size, keeping its aspect ratio, and centred on black: (C, *size) uint8."""
-    pixels = read_picture(path, channels, size)
     image = torch.zeros(channels, *size, dtype=torch.uint8)
-    top, left = ((whole - part) // 2 for whole, part in zip(size, pixels.shape[1:], strict=True))
-    image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
+    centre(read_picture(path, channels, size), image)
     return image
+
+
+def centre(pixels: Tensor, image: Tensor) -> None:
+    """Writes a picture (C, h, w) into the middle of an image (C, H, W) that is no smaller."""
+    top, left = ((whole - part) // 2 for whole, part in zip(image.shape[1:], pixels.shape[1:], strict=True))
+    image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:

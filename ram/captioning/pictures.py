@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
+from envs.rendering import figure_pixels
 from ram.corpora import Words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _ACROSS = 12  # words beside one another, before the next line
 _SIDE = 1.1  # inches of a picture
@@ -27,7 +32,6 @@ def strips(images: Tensor, captions: Sequence[Words], weights: Tensor, grid: tup
     Returns:
         (H', W', 3) uint8.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     lines = [max(1, math.ceil(len(caption) / _ACROSS)) for caption in captions]
@@ -45,16 +49,14 @@ def strips(images: Tensor, captions: Sequence[Words], weights: Tensor, grid: tup
             lit = F.interpolate(seen / seen.max().clamp(min=1e-9), picture.shape[:2], mode=_smoothly(grid, picture))
             _show(figure.add_subplot(where), picture * (0.25 + 0.75 * lit[0, 0, :, :, None].clamp(0, 1).numpy()), word)
         line += lines[number]
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return figure_pixels(figure)
 
 
 def _smoothly(grid: tuple[int, int], picture: np.ndarray) -> str:
     return "nearest" if grid == picture.shape[:2] else "bilinear"
 
 
-def _show(axes: object, picture: np.ndarray, word: str) -> None:
-    axes.imshow(picture, vmin=0, vmax=1, interpolation="nearest")  # type: ignore[attr-defined]
-    axes.set_title(word, fontsize=9, pad=2)  # type: ignore[attr-defined]
-    axes.axis("off")  # type: ignore[attr-defined]
+def _show(axes: Axes, picture: np.ndarray, word: str) -> None:
+    axes.imshow(picture, vmin=0, vmax=1, interpolation="nearest")
+    axes.set_title(word, fontsize=9, pad=2)
+    axes.axis("off")

@@ -13,7 +13,7 @@ from envs.errors import InputError
 from ram.corpora import Examples, Words
 from ram.corpora.batches import pad
 from ram.corpora.pieces import Pieces
-from ram.corpora.vocabulary import Vocabulary
+from ram.corpora.vocabulary import Vocabulary, learned
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,7 @@ class Languages:
         if pieces is not None:
             known: list[Any] = [Pieces.of(side, pieces) for side in sides]
         else:
-            known = [Vocabulary.of(side, min_count) for side in sides]
-            if not all(vocabulary.known for vocabulary in known):
-                raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
+            known = [learned(side, min_count) for side in sides]
         return cls(known[0], known[-1])
 
     def sizes(self) -> dict[str, Any]:

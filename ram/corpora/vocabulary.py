@@ -72,3 +72,11 @@ class Vocabulary:
     def state(self) -> list[str]:
         """What the constructor needs to make it again."""
         return list(self.known)
+
+
+def learned(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
+    """The vocabulary of a training split. Raises :class:`InputError` where no word comes up as often."""
+    vocabulary = Vocabulary.of(texts, min_count)
+    if not vocabulary.known:
+        raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
+    return vocabulary

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
+from envs.inputs import check_counts
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
 from ram.sequence.models import Said
 
@@ -42,6 +43,25 @@ class Hypothesis:
     log_prob: float
     score: float
     ended: bool
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a model goes on by itself.
+
+    Attributes:
+        beam_size: hypotheses followed at once; 1 takes the likeliest word at every step.
+        length_penalty: 0 ranks hypotheses by log-probability, 1 by its mean over the words.
+        max_length: words said, at most; None for twice the source's and ten.
+    """
+
+    beam_size: int = 1
+    length_penalty: float = 1.0
+    max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        check_beam(self.beam_size, self.length_penalty, where="task.search.")
+        check_counts("task.search", max_length=self.max_length)
 
 
 def truncated(logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0) -> Tensor:

@@ -23,12 +23,11 @@ from ram.captioning.pictures import strips
 from ram.corpora import Words
 from ram.corpora.batches import pad
 from ram.corpora.captions import CaptionCorpus, Captions
-from ram.corpora.vocabulary import END, START, Vocabulary
+from ram.corpora.vocabulary import END, START, Vocabulary, learned
 from ram.reinforce import policy_gradient_loss
-from ram.sequence.search import beam_search, sample, take_rows
+from ram.sequence.search import Search, beam_search, sample, take_rows
 from ram.tasks import Picture, StepResult, part
-from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, check_same, cross_entropy
-from ram.tasks.translate import Search
+from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, answer_loss, cross_entropy, teacher_forced
 
 Monitor = Literal["cider", "bleu_4", "right", "perplexity"]
 Reward = Literal["cider", "bleu"]
@@ -80,7 +79,7 @@ class TrainedCaptioner:
         """
         seen = self._checked(images)
         said = [best[0] for best in describe(self.model, self.vocabulary, seen, self.search, self.search.beam_size)]
-        inputs, _ = pad([[START, *self.vocabulary.encode(words)] for words in said], self.device)
+        inputs, _ = teacher_forced([self.vocabulary.encode(words) for words in said], self.device)
         return said, self.model(_brightness(seen), inputs, need_weights=True).weights
 
     def _checked(self, images: Tensor) -> Tensor:
@@ -156,11 +155,9 @@ class CaptionTask(CorpusTask[Captions]):
         self.reward, self.reward_from, self.augmentation = reward, reward_from, augmentation
         self.search, self.monitor, self.maximize = search or Search(), monitor, monitor != "perplexity"
         train = self.split("train")
-        self.vocabulary = Vocabulary.of(list(chain(*train.captions)), min_count)
-        if not self.vocabulary.known:
-            raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
+        self.vocabulary = learned(list(chain(*train.captions)), min_count)
         self.image_shape = tuple(train.images.shape[1:])
-        self._cider = Cider.of(train.captions)
+        self._cider = Cider.of(train.captions) if reward == "cider" else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
@@ -172,35 +169,26 @@ class CaptionTask(CorpusTask[Captions]):
         return [round(sum(map(len, some)) / len(some)) for some in examples.captions]
 
     def ask(self, captions: Sequence[Words]) -> tuple[Tensor, Tensor]:
-        """The start symbol and each caption, and what is to be said: the caption and the end, (B, T) int64 each.
-
-        The former is filled up with 0, the latter with -100.
-        """
-        said = [self.vocabulary.encode(caption) for caption in captions]
-        inputs, _ = pad([[START, *words] for words in said], self.device)
-        return inputs, pad([[*words, END] for words in said], self.device, UNASKED)[0]
+        """What some captions go on from and what is to be said; see :func:`ram.tasks.corpus.teacher_forced`."""
+        return teacher_forced([self.vocabulary.encode(caption) for caption in captions], self.device)
 
     def forward(self, step: int) -> StepResult:
         examples = self.begin(step)
         self.model.anneal(self.progress)
-        drawn = torch.rand(len(examples)).tolist()
-        captions = [some[int(share * len(some))] for some, share in zip(examples.captions, drawn, strict=True)]
-        inputs, right = self.ask(captions)
         images = _brightness(examples.images.to(self.device))
         if self.augmentation is not None:
             rows = torch.arange(len(images), device=self.device)
             images = self.augmentation(images, RowRandom(rows + self.seed * 2**32, torch.full_like(rows, step)))
         if self.reward is not None and self.progress >= self.reward_from:
             return self._criticise(images, examples)
+        drawn = torch.rand(len(examples)).tolist()
+        captions = [some[int(share * len(some))] for some, share in zip(examples.captions, drawn, strict=True)]
+        inputs, right = self.ask(captions)
         said = self.model(images, inputs, need_weights=bool(self.coverage))
-        scored = right != UNASKED
-        losses = cross_entropy(said.logits, right)
-        terms = {"loss/answer": losses.sum() / scored.sum()}
-        if self.label_smoothing:
-            spread = -said.logits.log_softmax(-1).mean(-1)[scored].mean()
-            terms["loss/answer"] = terms["loss/answer"].lerp(spread, self.label_smoothing)
+        losses, mean = answer_loss(said.logits, right, self.label_smoothing)
+        terms = {"loss/answer": mean}
         if self.coverage and said.weights is not None:
-            read = (said.weights * scored[..., None]).sum(1)
+            read = (said.weights * (right != UNASKED)[..., None]).sum(1)
             terms["loss/coverage"] = self.coverage * (1 - read).square().mean()
         # The expected score of a choice is zero: its surprise as a reward has the gradient of the entropy.
         surprise = 0 if said.log_prob is None else self.entropy * said.log_prob.detach()
@@ -231,7 +219,7 @@ class CaptionTask(CorpusTask[Captions]):
     def _worth(self, said: Sequence[Sequence[int]], references: Sequence[Sequence[Words]]) -> Tensor:
         """The reward of captions, (B,)."""
         words = [tuple(self.vocabulary.decode(each)) for each in said]
-        if self.reward == "cider":
+        if self._cider is not None:
             worth = self._cider(words, references)
         else:
             worth = [bleu([each], [some])["bleu_4"] / 100 for each, some in zip(words, references, strict=True)]
@@ -253,8 +241,8 @@ class CaptionTask(CorpusTask[Captions]):
             measured |= {f"nearest_{name}": value for name, value in control.items()}
         losses, maps, numbers, named = [], [], [], []
         for start in range(0, len(examples), EVALUATION_BATCH):
-            images = examples.images[start : start + EVALUATION_BATCH].to(self.device).float() / 255
-            memory = self.model.see(images)
+            images = examples.images[start : start + EVALUATION_BATCH].to(self.device)
+            memory = self.model.see(_brightness(images))
             for place in range(max(map(len, examples.captions))):
                 some = [row for row in range(len(images)) if len(examples.captions[start + row]) > place]
                 captions = [examples.captions[start + row][place] for row in some]
@@ -313,7 +301,7 @@ class CaptionTask(CorpusTask[Captions]):
         drawn: dict[str, Picture] = {"captions.txt": "\n".join(lines)}
         shown = some.choose(range(min(_DRAWN, len(some))))
         told = said[: len(shown)]
-        images = shown.images.float() / 255
+        images = _brightness(shown.images)
         weights = self.model(images.to(self.device), self.ask(told)[0], need_weights=True).weights
         if weights is not None:
             drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid)
@@ -322,10 +310,6 @@ class CaptionTask(CorpusTask[Captions]):
     def get_extra_state(self) -> dict[str, Any]:
         """What a trained model must know that no tensor holds."""
         return {"words": list(self.vocabulary.known), "image_shape": list(self.image_shape)}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Refuses the state of other words or images."""
-        check_same(state, self.get_extra_state())
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedCaptioner:

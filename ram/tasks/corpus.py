@@ -16,8 +16,9 @@ from envs.inputs import check_counts
 from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
-from ram.corpora.batches import Batches
+from ram.corpora.batches import Batches, pad
 from ram.corpora.captions import Captions
+from ram.corpora.vocabulary import END, START
 from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
 from ram.sequence.models import Said
 from ram.tasks import StepResult, Task
@@ -105,6 +106,10 @@ class CorpusTask(Task, Generic[Examples_]):
         """Which answers are right, shaped as ``right``."""
         return said.logits.argmax(-1) == right
 
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Refuses the state of a task that knew other words, classes or images."""
+        check_same(state, self.get_extra_state())
+
     def by_length(self, split: Split) -> Iterator[Examples_]:
         """All examples of a split, those of about one length together."""
         examples = self.split(split)
@@ -146,6 +151,38 @@ def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
             differing = sorted(set(old) ^ set(new))
             told = f", {differing[0]!r} for one" if differing else ""
             raise InputError(f"the {kind} of the corpus are not those it was trained on{told}: restore its files.")
+
+
+def answer_loss(
+    logits: Tensor, right: Tensor, smoothing: float = 0.0, known: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """What answers cost.
+
+    Args:
+        logits: (..., K).
+        right: (...), the right classes, -100 where none is asked for.
+        smoothing: share of the answer that is spread over the first ``known`` classes (Szegedy et al. 2016, section 7).
+        known: how many those are; None for all.
+
+    Returns:
+        The cross-entropies, shaped as ``right`` and not smoothed; and the mean to descend.
+    """
+    losses, asked = cross_entropy(logits, right), right != UNASKED
+    mean = losses.sum() / asked.sum()
+    if smoothing:
+        known = logits.shape[-1] if known is None else known
+        spread = -logits.log_softmax(-1)[..., :known].sum(-1)[asked].mean() / known
+        mean = mean.lerp(spread, smoothing)
+    return losses, mean
+
+
+def teacher_forced(said: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """What B sequences go on from, the start symbol before each, and what is to be said, the end after: (B, T) int64.
+
+    The former is filled up with 0, the latter with -100.
+    """
+    inputs, _ = pad([[START, *words] for words in said], device)
+    return inputs, pad([[*words, END] for words in said], device, UNASKED)[0]
 
 
 def cross_entropy(logits: Tensor, right: Tensor) -> Tensor:

@@ -18,10 +18,10 @@ from ram.attention import record_weights
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import pad
-from ram.corpora.vocabulary import Vocabulary
+from ram.corpora.vocabulary import Vocabulary, learned
 from ram.sequence.pictures import alignment
 from ram.tasks import Picture, StepResult, part
-from ram.tasks.corpus import CorpusTask, check_length, check_same, cross_entropy, tokenized
+from ram.tasks.corpus import CorpusTask, answer_loss, check_length, cross_entropy, tokenized
 
 _CHOSEN_FROM = 12
 
@@ -86,9 +86,7 @@ class TextTask(CorpusTask[Examples]):
         device: str = "cpu",
     ) -> None:
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
-        self.vocabulary = Vocabulary.of(self._splits["train"].texts, min_count)
-        if not self.vocabulary.known:
-            raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
+        self.vocabulary = learned(self._splits["train"].texts, min_count)
         self.classes = self.name_classes(self._splits["train"])
         self._number = {name: number for number, name in enumerate(self.classes)}
         with torch.random.fork_rng(devices=[]):
@@ -127,9 +125,8 @@ class TextTask(CorpusTask[Examples]):
     def forward(self, step: int) -> StepResult:
         numbers, lengths, right = self.ask(self.begin(step))
         said = self.model(numbers, lengths)
-        losses = cross_entropy(said.logits, right)
-        terms = {"loss/answer": losses.sum() / (right != UNASKED).sum()}
-        return self.end(said, right, losses, terms, looks_back=self.model.encoder.looks_back)
+        losses, mean = answer_loss(said.logits, right)
+        return self.end(said, right, losses, {"loss/answer": mean}, looks_back=self.model.encoder.looks_back)
 
     @torch.no_grad()
     def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -167,10 +164,6 @@ class TextTask(CorpusTask[Examples]):
     def get_extra_state(self) -> dict[str, Any]:
         """What a trained model must know that no tensor holds."""
         return {"words": list(self.vocabulary.known), "classes": list(self.classes)}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Refuses the state of other words or classes."""
-        check_same(state, self.get_extra_state())
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedOnTexts:

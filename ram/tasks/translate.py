@@ -9,26 +9,34 @@ from itertools import groupby
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import Split
-from envs.inputs import check_counts, check_share
+from envs.inputs import check_share
 from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.corpora import Examples, PairCorpus, Words
 from ram.corpora.batches import pad
 from ram.corpora.languages import Languages, Sources, targets_of
 from ram.corpora.pieces import Pieces
-from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
+from ram.corpora.vocabulary import PADDING, UNKNOWN
 from ram.sequence.decoders import Memory
 from ram.sequence.models import Said
 from ram.sequence.pictures import accuracy_by_length, alignment
-from ram.sequence.search import NO_WORDS, Hypothesis, beam_search, check_beam, sample
+from ram.sequence.search import NO_WORDS, Hypothesis, Search, beam_search, sample
 from ram.sequence.translation import Translator
 from ram.tasks import Picture, StepResult, part
-from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, check_length, check_same, cross_entropy, tokenized
+from ram.tasks.corpus import (
+    EVALUATION_BATCH,
+    CorpusTask,
+    answer_loss,
+    check_length,
+    check_same,
+    cross_entropy,
+    teacher_forced,
+    tokenized,
+)
 
 Monitor = Literal["bleu", "exact", "perplexity"]
 
@@ -48,25 +56,6 @@ class Asked:
     sources: Sources
     inputs: Tensor
     right: Tensor
-
-
-@dataclass(frozen=True)
-class Search:
-    """How a model goes on by itself.
-
-    Attributes:
-        beam_size: hypotheses followed at once; 1 takes the likeliest word at every step.
-        length_penalty: 0 ranks hypotheses by log-probability, 1 by its mean over the words.
-        max_length: words said, at most; None for twice the source's and ten.
-    """
-
-    beam_size: int = 1
-    length_penalty: float = 1.0
-    max_length: int | None = None
-
-    def __post_init__(self) -> None:
-        check_beam(self.beam_size, self.length_penalty, where="task.search.")
-        check_counts("task.search", max_length=self.max_length)
 
 
 class TrainedTranslator:
@@ -238,24 +227,14 @@ class TranslateTask(CorpusTask[Examples]):
             self.languages.target.encode(target, more)
             for target, more in zip(targets_of(examples), sources.unknown, strict=True)
         ]
-        return Asked(
-            sources,
-            pad([[START, *target] for target in said], self.device)[0],
-            pad([[*target, END] for target in said], self.device, UNASKED)[0],
-        )
+        return Asked(sources, *teacher_forced(said, self.device))
 
     def forward(self, step: int) -> StepResult:
         asked = self.ask(self.begin(step))
         said = self._say(asked, self._inputs(asked))
-        scored = asked.right != UNASKED
-        log_probs = said.logits.log_softmax(-1)
-        losses = F.nll_loss(log_probs.flatten(0, 1), asked.right.flatten(), reduction="none", ignore_index=UNASKED)
-        losses = losses.view_as(asked.right)
-        terms = {"loss/answer": losses.sum() / scored.sum()}
-        if self.label_smoothing:
-            known = len(self.languages.target)
-            spread = -log_probs[..., :known].sum(-1)[scored].mean() / known
-            terms["loss/answer"] = terms["loss/answer"].lerp(spread, self.label_smoothing)
+        known = len(self.languages.target)
+        losses, mean = answer_loss(said.logits, asked.right, self.label_smoothing, known)
+        terms = {"loss/answer": mean}
         if self.source_weight:
             assert said.source_logits is not None
             numbers = asked.sources.numbers
