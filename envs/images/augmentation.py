@@ -1,8 +1,9 @@
-"""Augmentation on the device: every image of a batch is shifted, turned, scaled, sheared and bent at random."""
+"""Augmentation on the device: every image of a batch is moved, bent, mirrored and lit at random."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -13,11 +14,16 @@ from envs.errors import InputError
 from envs.random import RowRandom
 
 _NODES = 5  # a side
+_MIRRORED: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda images: images.mT,
+    lambda images: images.flip(-1),
+    lambda images: images.flip(-2),
+)
 
 
 @dataclass(frozen=True)
 class RandomWarp:
-    """Small changes of place and shape, drawn independently for every image.
+    """Changes of place, shape and light, drawn independently for every image.
 
     Shift, turn, scale and shear are uniform. The bend is an elastic distortion (Simard, Steinkraus and Platt 2003): a
     displacement in x and y of every pixel, smooth between 5 x 5 normal ones.
@@ -28,6 +34,8 @@ class RandomWarp:
         scale: the largest relative change of size; 0.1 means 0.9 .. 1.1 times, x and y apart.
         shear: the largest shear in degrees.
         bend: the standard deviation of the displacement in pixels.
+        symmetries: mirror and turn by quarters too, so that every image comes in eight ways: for what has no up.
+        light: the largest relative change of brightness, of every channel apart.
     """
 
     shift: float = 0.0
@@ -35,17 +43,30 @@ class RandomWarp:
     scale: float = 0.0
     shear: float = 0.0
     bend: float = 0.0
+    symmetries: bool = False
+    light: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) < 0:
                 raise InputError(f"augmentation.{field.name} must not be negative, got {getattr(self, field.name)}.")
-        if self.scale >= 1 or self.shear >= 90:
-            raise InputError("augmentation.scale must be below 1 and augmentation.shear below 90 degrees.")
+        if max(self.scale, self.light) >= 1 or self.shear >= 90:
+            raise InputError(
+                "augmentation.scale and augmentation.light must be below 1, and augmentation.shear below 90 degrees."
+            )
 
     def __call__(self, images: Tensor, random: RowRandom) -> Tensor:
-        """Changes every image: (B, C, H, W) float -> the same shape, zero where the image ended."""
+        """Changes every image: (B, C, H, W) float in [0, 1] -> the same shape, zero where the image ended.
+
+        Raises:
+            InputError: if images are to be turned by quarters and are not square.
+        """
         height, width = images.shape[-2:]
+        if self.symmetries:
+            if height != width:
+                raise InputError(f"augmentation.symmetries needs square images, got {height} x {width} pixels.")
+            for coin, changed in zip(random.uniform("augmentation/symmetries", 3).T, _MIRRORED, strict=True):
+                images = torch.where(coin[:, None, None, None] < 0.5, images, changed(images))
         draws = random.uniform("augmentation", 6) * 2 - 1
         shift = draws[:, 0:2] * self.shift
         scale = 1 + draws[:, 2:4] * self.scale
@@ -67,7 +88,11 @@ class RandomWarp:
             points = [point + moved for point, moved in zip(points, bent.unbind(1), strict=True)]
         grid = torch.stack([points[0] * (2 / width), points[1] * (2 / height)], dim=-1)
         # Bilinear reading would blur what is seen in training, but not what is seen in a test.
-        return F.grid_sample(images, grid, mode="bicubic", padding_mode="zeros", align_corners=False).clamp(0, 1)
+        images = F.grid_sample(images, grid, mode="bicubic", padding_mode="zeros", align_corners=False)
+        if self.light:
+            draws = random.uniform("augmentation/light", images.shape[1]) * 2 - 1
+            images = images.clamp(0, 1) * (1 + self.light * draws)[:, :, None, None]
+        return images.clamp(0, 1)
 
 
 def _between(size: int, device: torch.device) -> Tensor:

@@ -9,7 +9,7 @@ from envs.errors import InputError
 from envs.images.augmentation import RandomWarp
 from envs.random import RowRandom
 
-EVERYTHING = RandomWarp(shift=2, rotation=30, scale=0.3, shear=20, bend=1)
+EVERYTHING = RandomWarp(shift=2, rotation=30, scale=0.3, shear=20, bend=1, light=0.3)
 
 
 class Drawn(RowRandom):
@@ -88,12 +88,34 @@ def test_a_row_alone_is_the_row_among_others():
     assert not torch.allclose(EVERYTHING(images, rows(5, first=5)), together)
 
 
+def test_symmetries_are_the_eight_ways_to_lay_a_square():
+    image = pictures(1, 3, 5, 5)
+    changed = RandomWarp(symmetries=True)(image.expand(200, -1, -1, -1), rows(200))
+    ways = [turned.rot90(turns, (2, 3)) for turned in (image, image.flip(3)) for turns in range(4)]
+    found = [next(n for n, way in enumerate(ways) if torch.allclose(one, way[0], atol=1e-4)) for one in changed]
+    assert min(map(found.count, range(8))) > 10
+    with pytest.raises(InputError, match=r"augmentation\.symmetries"):
+        RandomWarp(symmetries=True)(pictures(1, 1, 4, 6), rows(1))
+
+
+def test_light_changes_every_channel_by_one_factor():
+    images = pictures(50, 3, 6, 7) * 0.5 + 0.1
+    ratio = RandomWarp(light=0.4)(images, rows(50)) / images
+    assert (ratio.std((2, 3)) < 1e-4).all()
+    factor = ratio.mean((2, 3))
+    assert 0.6 <= factor.min() < 0.7 and 1.3 < factor.max() <= 1.4
+    assert not torch.allclose(factor[:, 0], factor[:, 1], atol=0.05)
+
+
 def test_rows_differ():
     images = pictures(1, 1, 8, 8).expand(4, -1, -1, -1)
     assert len({tuple(image.flatten().tolist()) for image in EVERYTHING(images, rows(4))}) == 4
 
 
-@pytest.mark.parametrize("options", [{"shift": -1}, {"rotation": -1}, {"scale": -0.1}, {"scale": 1}, {"shear": 90}])
+@pytest.mark.parametrize(
+    "options",
+    [{"shift": -1}, {"rotation": -1}, {"scale": -0.1}, {"scale": 1}, {"shear": 90}, {"light": 1}, {"light": -0.1}],
+)
 def test_ranges_are_checked(options):
     with pytest.raises(InputError, match=rf"augmentation\.{next(iter(options))}"):
         RandomWarp(**options)
