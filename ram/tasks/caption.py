@@ -12,7 +12,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import Split
-from envs.inputs import check_share
+from envs.inputs import check_counts, check_share
 from envs.random import RowRandom
 from envs.scene import UNASKED
 from ram.baselines import Baseline
@@ -69,6 +69,30 @@ class TrainedCaptioner:
         found = describe(self.model, self.vocabulary, self._checked(images), self.search, size, number)
         return [list(dict.fromkeys(map(self.corpus.detokenize, each))) for each in found]
 
+    def sample(
+        self,
+        images: Tensor,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """One caption of each image, every word of it sampled from those that are likely.
+
+        Args:
+            images: as for :meth:`caption`.
+            temperature: see :func:`ram.sequence.search.truncated`, like the next two.
+            top_k: see there.
+            top_p: see there.
+            seed: of the samples.
+        """
+        generator = torch.Generator(self.device).manual_seed(seed)
+        with torch.no_grad():
+            begun, memory = self.model.begin(_brightness(self._checked(images)))
+        longest = self.search.max_length or _LONGEST
+        found = sample(self.model, begun, longest, memory, temperature, top_k, top_p, generator)
+        return [self.corpus.detokenize(self.vocabulary.decode(words)) for words in found]
+
     @torch.no_grad()
     def look(self, images: Tensor) -> tuple[list[Words], Tensor | None]:
         """The words of the best caption of each image, and where each looks.
@@ -99,6 +123,7 @@ class CaptionTask(CorpusTask[Captions]):
         model: builds the network; given ``vocabulary_size`` and ``image_shape``.
         baseline: builds what the reward of hard choices is compared with.
         batch_size: images a step.
+        rollouts_per_image: how often a step says each caption, with other hard choices.
         min_count: how often a word must come up in training to be known.
         label_smoothing: share of the answer that is spread over all words, in [0, 1).
         coverage: weight of the penalty for places that were not read once in all (Xu et al. 2015, equation 14).
@@ -124,6 +149,7 @@ class CaptionTask(CorpusTask[Captions]):
         model: Callable[..., Captioner],
         baseline: Callable[..., Baseline],
         batch_size: int = 64,
+        rollouts_per_image: int = 1,
         min_count: int = 1,
         label_smoothing: float = 0.0,
         coverage: float = 0.0,
@@ -150,7 +176,9 @@ class CaptionTask(CorpusTask[Captions]):
             raise InputError(
                 f"task.monitor must be cider, bleu_4, perplexity, or right with corpus=scenes; got {monitor!r}."
             )
+        check_counts("task", rollouts_per_image=rollouts_per_image)
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
+        self.rollouts = rollouts_per_image
         self.label_smoothing, self.coverage, self.entropy, self.gamma = label_smoothing, coverage, entropy, gamma
         self.reward, self.reward_from, self.augmentation = reward, reward_from, augmentation
         self.search, self.monitor, self.maximize = search or Search(), monitor, monitor != "perplexity"
@@ -161,7 +189,7 @@ class CaptionTask(CorpusTask[Captions]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
-            self.baseline = baseline(feature_size=self.model.known_size, rollouts_per_image=1)
+            self.baseline = baseline(feature_size=self.model.known_size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
 
     @staticmethod
@@ -183,8 +211,11 @@ class CaptionTask(CorpusTask[Captions]):
             return self._criticise(images, examples)
         drawn = torch.rand(len(examples)).tolist()
         captions = [some[int(share * len(some))] for some, share in zip(examples.captions, drawn, strict=True)]
-        inputs, right = self.ask(captions)
-        said = self.model(images, inputs, need_weights=bool(self.coverage))
+        (inputs, right), memory = self.ask(captions), self.model.see(images)
+        if self.rollouts > 1:
+            rows = torch.arange(len(examples), device=self.device).repeat_interleave(self.rollouts)
+            inputs, right, memory = take_rows((inputs, right, memory), rows)
+        said = self.model.decode(inputs, memory, need_weights=bool(self.coverage))
         losses, mean = answer_loss(said.logits, right, self.label_smoothing)
         terms = {"loss/answer": mean}
         if self.coverage and said.weights is not None:

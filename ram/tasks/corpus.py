@@ -31,7 +31,8 @@ Examples_ = TypeVar("Examples_", Examples, Captions)
 class CorpusTask(Task, Generic[Examples_]):
     """Trains a network on the texts or captions of a corpus.
 
-    A subclass builds the network, and what the reward of its hard choices is compared with, as ``baseline``.
+    A subclass builds the network, and what the reward of its hard choices is compared with, as ``baseline``. It may say
+    the same several times in a step, in adjacent rows whose choices differ, as ``rollouts``.
 
     Args:
         corpus: where the texts come from.
@@ -44,6 +45,7 @@ class CorpusTask(Task, Generic[Examples_]):
 
     unit = "texts"
     baseline: Baseline
+    rollouts = 1
 
     def __init__(
         self, corpus: Any, batch_size: int, min_count: int, policy_weight: float, seed: int, device: str
@@ -92,7 +94,8 @@ class CorpusTask(Task, Generic[Examples_]):
         """
         asked = right != UNASKED
         if said.log_prob is not None:
-            policy, terms["loss/baseline"] = choices_loss(said, -losses, asked, self.baseline, gamma, looks_back)
+            found = choices_loss(said, -losses, asked, self.baseline, gamma, looks_back, self.rollouts)
+            policy, terms["loss/baseline"] = found
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
@@ -192,7 +195,13 @@ def cross_entropy(logits: Tensor, right: Tensor) -> Tensor:
 
 
 def choices_loss(
-    said: Said, reward: Tensor, scored: Tensor, baseline: Baseline, gamma: float = 1.0, looks_back: bool = True
+    said: Said,
+    reward: Tensor,
+    scored: Tensor,
+    baseline: Baseline,
+    gamma: float = 1.0,
+    looks_back: bool = True,
+    rollouts: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """What trains the hard choices on the way to some answers.
 
@@ -206,6 +215,7 @@ def choices_loss(
         baseline: what the return is compared with.
         gamma: discount of the rewards of later places.
         looks_back: whether a choice changes no answer before it.
+        rollouts: how many adjacent rows say the same.
 
     Returns:
         The policy's loss for each answer due, as the cross-entropy is told, and the baseline's; scalars.
@@ -218,7 +228,8 @@ def choices_loss(
     returns = discounted_returns(paid, gamma) if looks_back else paid.sum(0, keepdim=True).expand_as(paid)
     known = said.known.transpose(0, 1) if said.known.ndim == 3 else said.known.expand(len(paid), -1, -1)
     due = torch.ones_like(paid, dtype=torch.bool) if said.log_prob.ndim == 1 else scored.mT
-    rollout = Rollout(known, log_prob, due, due, paid, torch.arange(len(reward), device=reward.device))
+    group = torch.arange(len(reward), device=reward.device) // rollouts
+    rollout = Rollout(known, log_prob, due, due, paid, group)
     estimate = baseline(rollout, returns)
     policy = policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask)
     return policy * len(reward) / scored.sum(), estimate.loss

@@ -14,7 +14,7 @@ from torch import Tensor
 from envs import InputError
 from envs.sensor import GlimpseSensor
 from ram.attention.selection import Hard
-from ram.baselines import MovingAverage, NoBaseline
+from ram.baselines import LeaveOneOut, MovingAverage, NoBaseline
 from ram.captioning.captioner import Captioner, Glimpse
 from ram.captioning.encoders import Convolutional, Pixels
 from ram.corpora import Words
@@ -134,6 +134,25 @@ def test_places_that_are_not_read_once_cost() -> None:
     assert metrics["loss/coverage"] == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_rollouts_of_one_image_stand_side_by_side_and_differ_in_their_choices() -> None:
+    seen: list[Any] = []
+
+    class Watching(LeaveOneOut):
+        def forward(self, rollout: Any, returns: Tensor) -> Any:
+            seen.append(rollout)
+            return super().forward(rollout, returns)
+
+    build("hard", Watching, rollouts_per_image=3)(0)
+    assert seen[0].group.tolist() == [row // 3 for row in range(24)]
+    assert seen[0].log_prob.shape[1] == 24
+    first = seen[0].log_prob[0].view(8, 3)  # before the first word all rows of an image stand alike
+    assert (first.std(1) > 0).any()
+    one, several = build()(0), build(rollouts_per_image=3)(0)
+    assert several.loss.item() == pytest.approx(one.loss.item(), rel=1e-5)
+    with pytest.raises(InputError, match=r"task\.rollouts_per_image"):
+        build("hard", LeaveOneOut)
+
+
 def test_the_surprise_of_a_choice_is_paid_and_not_asked_of_the_words() -> None:
     rewards: list[Tensor] = []
 
@@ -170,11 +189,16 @@ def test_the_measures_do_not_depend_on_how_batches_are_cut(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "baseline"),
-    [("soft", 60, NoBaseline), ("hard", 150, MovingAverage), ("glimpse", 150, NoBaseline)],
+    ("name", "steps", "baseline", "rollouts"),
+    [
+        ("soft", 60, NoBaseline, 1),
+        ("hard", 150, MovingAverage, 1),
+        ("hard", 100, LeaveOneOut, 3),
+        ("glimpse", 150, NoBaseline, 1),
+    ],
 )
-def test_it_learns_to_say_where_the_square_is(name: str, steps: int, baseline: Any) -> None:
-    task = build(name, baseline)
+def test_it_learns_to_say_where_the_square_is(name: str, steps: int, baseline: Any, rollouts: int) -> None:
+    task = build(name, baseline, rollouts_per_image=rollouts)
     train(task, range(steps), torch.optim.Adam(task.parameters(), 0.02))
     measured = task.eval().evaluate("test")
     assert measured["right"] == 100
@@ -243,6 +267,9 @@ def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(10, longest + 1))
     several = model.n_best(examples.images, 3)
     assert all(1 <= len(each) <= 3 and len(set(each)) == len(each) for each in several)
+    assert model.sample(examples.images, temperature=0) == expected
+    drawn, again, other = (model.sample(examples.images, 2.0, top_p=0.95, seed=seed) for seed in (0, 0, 1))
+    assert drawn == again != other
     with pytest.raises(InputError, match=r"^Images must be \(N, 1, 8, 16\), got \(2, 3, 8, 16\)\.$"):
         model.caption(torch.zeros(2, 3, 8, 16))
 
