@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.inputs import check_counts, check_share
+from ram.attention.positions import Sinusoidal
 from ram.sequence import encoders
 
 
@@ -38,7 +39,7 @@ class ImageEncoder(nn.Module):
 
 
 class Convolutional(ImageEncoder):
-    """Blocks of two 3 x 3 convolutions, each of which halves the sides, and a vector learned of every place.
+    """Blocks of two 3 x 3 convolutions, each of which halves the sides, and a learned vector for every place.
 
     Args:
         image_shape: (C, H, W), H and W multiples of 2 to the number of blocks.
@@ -66,7 +67,7 @@ class Convolutional(ImageEncoder):
             channels = width
         self.layers = nn.Sequential(*layers)
         self.grid, self.output_size = (sides[0] // side, sides[1] // side), channels
-        self.places = nn.Parameter(torch.randn(self.grid[0] * self.grid[1], channels) * 0.02)
+        self.places = _places(self.grid, channels)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.layers(images).flatten(2).mT + self.places
@@ -96,7 +97,7 @@ class Patches(ImageEncoder):
             raise InputError(f"encoder.patch_size={patch_size} must divide the sides {sides} of the images.")
         self.grid = sides[0] // patch_size, sides[1] // patch_size
         self.patches = nn.Conv2d(channels, size, patch_size, patch_size)
-        self.places = nn.Parameter(torch.randn(self.grid[0] * self.grid[1], size) * 0.02)
+        self.places = _places(self.grid, size)
         self.encoder = encoder(size)
         self.output_size = self.encoder.output_size
 
@@ -185,3 +186,14 @@ class Pixels(ImageEncoder):
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten(2).mT
+
+
+def _places(grid: tuple[int, int], size: int) -> nn.Parameter:
+    """Learned vectors of all places, which begin as sinusoids of the row, one half, and of the column, the other."""
+    if size % 4:
+        raise InputError(f"The vectors of an image encoder must have a multiple of 4 numbers, got {size}.")
+    code = Sinusoidal(size // 2)
+    row, column = (code(torch.zeros(1, count, size // 2))[0] for count in grid)
+    shape = *grid, size // 2
+    together = torch.cat([row[:, None].expand(shape), column[None].expand(shape)], dim=-1)
+    return nn.Parameter(together.flatten(0, 1))

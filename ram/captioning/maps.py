@@ -13,12 +13,13 @@ def pointing(
     grid: tuple[int, int],
     size: Sequence[int],
     boxes: Tensor | None,
-    named: Sequence[Sequence[int]],
+    named: Sequence[Sequence[Sequence[int]]],
 ) -> dict[str, float]:
     """How attention maps differ from word to word, and how they meet the boxes of what the words name.
 
-    A map points to a box if the cell of its largest weight overlaps it. Beside it stand two controls that know nothing
-    of the words: the cell in the middle, and the maps of other captions.
+    A map points to a box if the cell of its largest weight overlaps it; where a word may name several objects, any of
+    their boxes will do. Beside it stand two controls that know nothing of the words: the cell in the middle, and the
+    maps of other captions.
 
     Args:
         maps: N times (T, rows * columns), the weights of every word of a caption, T of its own for each.
@@ -26,23 +27,24 @@ def pointing(
         size: height and width of the images, in pixels.
         boxes: (N, M, 4), of the objects of each caption's image: left, top, right and bottom pixel; None where that is
             not known.
-        named: N times, for every word, the number of the object it names, or -1.
+        named: N times, for every word, the numbers of the objects it may name; none where it names nothing.
 
     Returns:
         ``map_entropy`` in nats and ``map_change``, half the sum of what weights differ by from one word to the next, in
-        [0, 1]; with boxes ``pointing``, ``pointing_centre``, ``pointing_shuffled`` and ``mass_in_box`` in percent of
-        the words that name something.
+        [0, 1], as far as there are words; with boxes ``pointing``, ``pointing_centre``, ``pointing_shuffled`` and
+        ``mass_in_box`` in percent of the words that name something.
     """
     together = torch.cat(list(maps))
-    entropy = -torch.special.xlogy(together, together).sum(-1)
-    change = [(each[1:] - each[:-1]).abs().sum(-1) / 2 for each in maps]
-    measured = {"map_entropy": float(entropy.mean())}
-    if sum(map(len, change)):
-        measured["map_change"] = float(torch.cat(change).mean())
-    asked = [(number, place) for number, row in enumerate(named) for place, thing in enumerate(row) if thing >= 0]
+    of_words = {
+        "map_entropy": -torch.special.xlogy(together, together).sum(-1),
+        "map_change": torch.cat([each.diff(dim=0).abs().sum(-1) / 2 for each in maps]),
+    }
+    measured = {name: float(values.mean()) for name, values in of_words.items() if len(values)}
+    asked = [(number, place) for number, row in enumerate(named) for place, things in enumerate(row) if things]
     if boxes is None or not asked:
         return measured
-    inside = _inside(torch.stack([boxes[number, named[number][place]] for number, place in asked]), grid, size)
+    cells = _inside(boxes.flatten(0, 1), grid, size).unflatten(0, boxes.shape[:2])
+    inside = torch.stack([cells[number, list(named[number][place])].amax(0) for number, place in asked])
     weights = torch.stack([maps[number][place] for number, place in asked])
     others = weights.roll(len(weights) // 2, 0)
     centre = grid[0] // 2 * grid[1] + grid[1] // 2

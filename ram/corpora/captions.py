@@ -23,14 +23,12 @@ class Captions:
         captions: N times some captions, none of them empty.
         boxes: (N, M, 4) float, of the M objects that an image has at most: left, top, right and bottom pixel; None
             where that is not known.
-        named: N times, for every word of every caption, the number of the object it names, or -1; None alike.
         facts: N times what the corpus judges captions by; None where it does not.
     """
 
     images: Tensor
     captions: tuple[tuple[Words, ...], ...]
     boxes: Tensor | None = None
-    named: tuple[tuple[tuple[int, ...], ...], ...] | None = None
     facts: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -59,7 +57,11 @@ class Captions:
 
 
 class CaptionCorpus(Protocol):
-    """Describes images with captions; building one touches neither disk nor network."""
+    """Describes images with captions; building one touches neither disk nor network.
+
+    One that knows the ``facts`` has ``judge(said, facts)`` too, which tells shares of N captions in percent, "right"
+    among them; and ``named(caption, facts)``, which tells for every word the numbers of the boxes it may name.
+    """
 
     def load(self, split: Split) -> Captions:
         """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""

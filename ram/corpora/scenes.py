@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, permutations
@@ -99,16 +99,14 @@ class Source:
         images = torch.randn(count, 1, self.size, self.size, generator=torch.Generator().manual_seed(self.seed)) * 0.02
         boxes = torch.zeros(count, self.num_objects, 4)
         scenes = [_scene(chance, self.size, chance.randint(1, self.num_objects)) for _ in range(count)]
-        captions, named = [], []
+        captions = []
         for number, scene in enumerate(scenes):
             for place, thing in enumerate(scene):
                 ink = inks[thing.size][DIGITS.index(thing.digit)][chance.randrange(_KINDS)]
                 boxes[number, place] = _draw(images[number, 0], ink * _INK[thing.shade], thing)
-            told = [_caption(chance, scene) for _ in range(self.captions_per_image)]
-            captions.append(tuple(tuple(word for word, _ in caption) for caption in told))
-            named.append(tuple(tuple(place for _, place in caption) for caption in told))
+            captions.append(tuple(_caption(chance, scene) for _ in range(self.captions_per_image)))
         images = (images.clamp(0, 1) * 255).round().byte()
-        return Captions(images, tuple(captions), boxes, tuple(named), tuple(scenes))
+        return Captions(images, tuple(captions), boxes, tuple(scenes))
 
     def judge(self, said: Sequence[Words], scenes: Sequence[Sequence[Thing]]) -> dict[str, float]:
         """How many captions, in percent, are of the grammar, are true, name every object, and do all three.
@@ -126,6 +124,25 @@ class Source:
         right = [each and whole for each, whole in zip(true, complete, strict=True)]
         shares = {"grammatical": grammatical, "true": true, "complete": complete, "right": right}
         return {name: 100 * sum(each) / len(each) for name, each in shares.items()}
+
+    def named(self, caption: Words, scene: Sequence[Thing]) -> list[tuple[int, ...]]:
+        """For every word of a caption, the objects it may name, by their number; none where it names nothing there is.
+
+        Of objects alike, those are meant of which the whole caption is true, or any where it is true of none.
+        """
+        found: list[tuple[int, ...]] = [()] * len(caption)
+        parsed = parse(caption)
+        if parsed is None:
+            return found
+        phrases, relation = parsed
+        readings = list(_readings(phrases, relation, scene))
+        phrase = 0
+        for place, word in enumerate(caption):
+            if word in (*DIGITS, *_PIXELS, *_INK):
+                alone = (number for number, thing in enumerate(scene) if _fits(phrases[phrase], thing))
+                found[place] = tuple(sorted({numbers[phrase] for numbers in readings} or alone))
+            phrase += word in DIGITS
+        return found
 
     def tokenize(self, text: str) -> Words:
         return tokenize(text)
@@ -159,12 +176,18 @@ def _phrase(text: str) -> Phrase | None:
 
 def holds(phrases: Sequence[Phrase], relation: Words | None, scene: Sequence[Thing]) -> bool:
     """Whether there are objects in a scene, each another one, of which all that is said is true."""
+    return any(True for _ in _readings(phrases, relation, scene))
+
+
+def _readings(phrases: Sequence[Phrase], relation: Words | None, scene: Sequence[Thing]) -> Iterator[tuple[int, ...]]:
+    """All choices of an object for each phrase, by their numbers, of which all that is said is true."""
     related = _RELATIONS[relation] if relation else lambda one, other: True
-    return any(
-        all(_fits(phrase, thing) for phrase, thing in zip(phrases, things, strict=True))
-        and all(related(one, other) for one, other in pairwise(things))
-        for things in permutations(scene, len(phrases))
-    )
+    for numbers in permutations(range(len(scene)), len(phrases)):
+        things = [scene[number] for number in numbers]
+        if all(_fits(phrase, thing) for phrase, thing in zip(phrases, things, strict=True)) and all(
+            related(one, other) for one, other in pairwise(things)
+        ):
+            yield numbers
 
 
 def _fits(phrase: Phrase, thing: Thing) -> bool:
@@ -172,25 +195,22 @@ def _fits(phrase: Phrase, thing: Thing) -> bool:
     return size in (None, thing.size) and shade in (None, thing.shade) and digit == thing.digit
 
 
-def _caption(chance: random.Random, scene: Sequence[Thing]) -> list[tuple[str, int]]:
-    """Words, each with the number of the object it names, or -1."""
-    numbers = list(range(len(scene)))
+def _caption(chance: random.Random, scene: Sequence[Thing]) -> Words:
+    things = list(scene)
     if len(scene) == 1 or chance.random() < 0.2:
-        chance.shuffle(numbers)
-        said = [("there", -1), ("is", -1)] if chance.random() < 0.5 else []
-        between = [[(",", -1)]] * (len(scene) - 2) + [[("and", -1)]] * (len(scene) > 1)
+        chance.shuffle(things)
+        said = ["there", "is"] if chance.random() < 0.5 else []
+        between = [[","]] * (len(scene) - 2) + [["and"]] * (len(scene) > 1)
     else:
         relation = chance.choice(list(_RELATIONS))
-        numbers.sort(key=lambda number: scene[number].x if relation[-1] == "of" else scene[number].y)
+        things.sort(key=lambda thing: thing.x if relation[-1] == "of" else thing.y)
         if relation[0] in ("right", "below"):
-            numbers.reverse()
-        said, between = [], [[(word, -1) for word in relation]] * (len(scene) - 1)
-    for number, joint in zip(numbers, [*between, []], strict=False):
-        thing = scene[number]
+            things.reverse()
+        said, between = [], [list(relation)] * (len(scene) - 1)
+    for thing, joint in zip(things, [*between, []], strict=False):
         told = [quality for quality in (thing.size, thing.shade) if chance.random() < 0.5]
-        article = "an" if not told and thing.digit == "eight" else "a"
-        said += [(article, -1), *((word, number) for word in (*told, thing.digit)), *joint]
-    return said
+        said += ["an" if not told and thing.digit == "eight" else "a", *told, thing.digit, *joint]
+    return tuple(said)
 
 
 def _scene(chance: random.Random, side: int, count: int) -> tuple[Thing, ...]:

@@ -260,36 +260,34 @@ class CaptionTask(CorpusTask[Captions]):
     def evaluate(self, split: Split) -> dict[str, float]:
         """Measures what the model says by itself, and of right captions, word by word.
 
-        Of the former BLEU-1 to BLEU-4 and ROUGE-L in percent, CIDEr-D, and what the corpus judges; of the latter
-        perplexity, and where it is known what each word names, how attention points there; see
-        :func:`ram.captioning.maps.pointing`. On the test split the same is measured of a control, ``nearest_...``: each
-        image is described by a caption of the training image that the encoder finds most like it.
+        Of the former BLEU-1 to BLEU-4 and ROUGE-L in percent, CIDEr-D, what the corpus judges, and how attention points
+        to what the words name; see :func:`ram.captioning.maps.pointing`. Of the latter perplexity. On the test split
+        the former is measured of a control too, ``nearest_...``: each image is described by a caption of the training
+        image that the encoder finds most like it.
         """
         examples = self.split(split)
-        measured = self._judge([best[0] for best in self.describe(examples)], examples)
+        said = [best[0] for best in self.describe(examples)]
+        measured = self._judge(said, examples)
         if split == "test":
             control = self._judge(self._nearest(examples), examples)
             measured |= {f"nearest_{name}": value for name, value in control.items()}
-        losses, maps, numbers, named = [], [], [], []
+        losses, maps = [], []
         for start in range(0, len(examples), EVALUATION_BATCH):
-            images = examples.images[start : start + EVALUATION_BATCH].to(self.device)
-            memory = self.model.see(_brightness(images))
-            for place in range(max(map(len, examples.captions))):
-                some = [row for row in range(len(images)) if len(examples.captions[start + row]) > place]
-                captions = [examples.captions[start + row][place] for row in some]
-                inputs, right = self.ask(captions)
-                told = self.model.decode(inputs, take_rows(memory, torch.tensor(some)), need_weights=True)
-                losses.append(cross_entropy(told.logits, right)[right != UNASKED])
-                if told.weights is None:
-                    continue
-                for row, caption, weights in zip(some, captions, told.weights, strict=True):
-                    maps.append(weights[: len(caption)].cpu())
-                    numbers.append(start + row)
-                    named.append(() if examples.named is None else examples.named[start + row][place])
+            batch = examples.choose(range(start, min(start + EVALUATION_BATCH, len(examples))))
+            memory = self.model.see(_brightness(batch.images.to(self.device)))
+            told = said[start : start + EVALUATION_BATCH]
+            weights = self.model.decode(self.ask(told)[0], memory, need_weights=True).weights
+            if weights is not None:
+                maps += [some[: len(words)].cpu() for some, words in zip(weights, told, strict=True)]
+            for place in range(max(map(len, batch.captions))):
+                some = [number for number, captions in enumerate(batch.captions) if len(captions) > place]
+                inputs, right = self.ask([batch.captions[number][place] for number in some])
+                logits = self.model.decode(inputs, take_rows(memory, torch.tensor(some))).logits
+                losses.append(cross_entropy(logits, right)[right != UNASKED])
         measured["perplexity"] = float(torch.cat(losses).double().mean().exp())
         if maps:
-            boxes = None if examples.boxes is None else examples.boxes[numbers]
-            measured |= pointing(maps, self.model.encoder.grid, self.image_shape[1:], boxes, named)
+            named = [()] * len(maps) if examples.facts is None else list(map(self.corpus.named, said, examples.facts))
+            measured |= pointing(maps, self.model.encoder.grid, self.image_shape[1:], examples.boxes, named)
         return measured
 
     def _judge(self, said: Sequence[Words], examples: Captions) -> dict[str, float]:

@@ -20,7 +20,7 @@ def one_hot(*cells: int) -> Tensor:
 
 def test_a_map_points_where_its_peak_overlaps_the_box_of_the_word() -> None:
     maps = [one_hot(0, 3, 2, 1)]
-    measured = pointing(maps, (2, 3), (8, 12), BOXES, [[0, 0, 1, -1]])
+    measured = pointing(maps, (2, 3), (8, 12), BOXES, [[(0,), (0,), (1,), ()]])
     assert measured["pointing"] == pytest.approx(100 * 2 / 3)
     assert measured["mass_in_box"] == pytest.approx(100 * (1 + 0 + 2 * 2 / 16) / 3)
     assert measured["map_entropy"] == 0
@@ -31,16 +31,22 @@ def test_the_controls_know_nothing_of_the_words() -> None:
     """The middle is the fifth cell; the maps of two words, in two images, are exchanged."""
     boxes = torch.cat([BOXES, torch.tensor([[[4.0, 4, 7, 7], [0, 0, 0, 0]]])])
     maps = [one_hot(0), one_hot(4)]
-    measured = pointing(maps, (2, 3), (8, 12), boxes, [[0], [0]])
+    measured = pointing(maps, (2, 3), (8, 12), boxes, [[(0,)], [(0,)]])
     assert (measured["pointing"], measured["pointing_centre"], measured["pointing_shuffled"]) == (100, 50, 0)
     assert "map_change" not in measured  # of one word each
+
+
+def test_a_word_that_may_name_several_objects_may_point_to_any() -> None:
+    measured = pointing([one_hot(0, 2, 4)], (2, 3), (8, 12), BOXES, [[(0, 1), (0, 1), (0, 1)]])
+    assert measured["pointing"] == pytest.approx(100 * 2 / 3)
+    assert measured["mass_in_box"] == pytest.approx(100 * (1 + 2 * 2 / 16) / 3)
 
 
 def test_maps_are_measured_where_nothing_is_known_to_be_named() -> None:
     maps = [torch.tensor([[0.5, 0.5, 0, 0, 0, 0], [0.25, 0.5, 0.25, 0, 0, 0]])]
     expected = {"map_entropy": (math.log(2) + 1.5 * math.log(2)) / 2, "map_change": 0.25}
     assert pointing(maps, (2, 3), (8, 12), None, [()]) == pytest.approx(expected)
-    assert pointing(maps, (2, 3), (8, 12), BOXES, [(-1, -1)]) == pytest.approx(expected)
+    assert pointing(maps, (2, 3), (8, 12), BOXES, [((), ())]) == pytest.approx(expected)
 
 
 @given(
@@ -53,6 +59,6 @@ def test_an_even_map_has_the_share_of_the_box(corners: list[int], rows: int, col
     top, bottom = sorted(corners[2:])
     even = [torch.full((1, rows * columns), 1 / (rows * columns))]
     box = torch.tensor([[[left, top, right, bottom]]]).float()
-    measured = pointing(even, (rows, columns), (12, 12), box, [[0]])
+    measured = pointing(even, (rows, columns), (12, 12), box, [[(0,)]])
     share = (right + 1 - left) * (bottom + 1 - top) / 144
     assert measured["mass_in_box"] == pytest.approx(100 * share, rel=1e-4)

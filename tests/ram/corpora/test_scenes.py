@@ -30,13 +30,11 @@ def test_all_captions_are_right_and_name_what_they_name(train) -> None:  # type:
     for place in range(5):
         said = [some[place] for some in train.captions]
         assert SMALL.judge(said, train.facts) == dict.fromkeys(("grammatical", "true", "complete", "right"), 100)
-    for captions, named, scene in zip(train.captions, train.named, train.facts, strict=True):
-        for words, things in zip(captions, named, strict=True):
-            assert len(words) == len(things)
-            for word, number in zip(words, things, strict=True):
-                thing = scene[number]
-                assert (number >= 0) == (word in (*DIGITS, "small", "large", "dark", "bright"))
-                assert number < 0 or word in (thing.digit, thing.size, thing.shade)
+    for captions, scene in zip(train.captions, train.facts, strict=True):
+        for words in captions:
+            for word, numbers in zip(words, SMALL.named(words, scene), strict=True):
+                assert bool(numbers) == (word in (*DIGITS, "small", "large", "dark", "bright"))
+                assert all(word in (scene[n].digit, scene[n].size, scene[n].shade) for n in numbers)
     assert {len(scene) for scene in train.facts} == {1, 2, 3, 4}
     assert len({words for some in train.captions for words in some}) > 200
 
@@ -98,6 +96,23 @@ def test_a_caption_is_judged(said: str, figures: tuple[int, int, int]) -> None:
     grammatical, true, complete = figures
     expected = {"grammatical": grammatical, "true": true, "complete": complete, "right": true and complete}
     assert judged(said) == {name: 100 * value for name, value in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("said", "numbers"),
+    [
+        ("a large three left of a seven", [(), (0,), (0,), (), (), (), (1,)]),
+        ("a three and a seven", [(), (0, 2), (), (), (1,)]),
+        ("a three , a seven and a small three", [(), (0,), (), (), (1,), (), (), (2,), (2,)]),
+        ("a seven left of a three", [(), (1,), (), (), (), (2,)]),
+        ("a seven below a three", [(), (1,), (), (), (0, 2)]),  # true of none
+        ("a dark three", [(), (), ()]),
+        ("a dark three and a seven", [(), (), (), (), (), (1,)]),
+        ("seven three", [(), ()]),
+    ],
+)
+def test_words_name_objects(said: str, numbers: list[tuple[int, ...]]) -> None:
+    assert SMALL.named(tuple(said.split()), SCENE) == numbers
 
 
 def test_an_eight_has_its_article() -> None:
