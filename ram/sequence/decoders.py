@@ -293,6 +293,8 @@ class Recurrent(Decoder):
         if self.reading is not None:
             beside += self.reading.context_size if self.before else size if feed else 0
             self.out = nn.Linear(self.reading.context_size + size, size, bias=False)
+            # torch's own beginning lets so little of what is read through that words are learnt three times as late.
+            nn.init.xavier_uniform_(self.out.weight, nn.init.calculate_gain("tanh"))
         self.layers = build_recurrent("decoder", cell, widths.inputs + beside, size, num_layers, dropout=dropout)
         self.into: nn.Module = nn.Identity()
         if handover == "network":

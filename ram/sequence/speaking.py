@@ -43,6 +43,8 @@ class Speaking(nn.Module):
                     f"({decoder.output_size})."
                 )
             self.out.weight = words.table.weight
+        else:
+            nn.init.xavier_uniform_(self.out.weight)
 
     def look_up(self, words: Tensor) -> Tensor:
         """The vectors of words (B, T), of what can only be copied that of an unknown one."""

@@ -17,6 +17,7 @@ EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("experiment/*.yaml"))
 GLYPHS = ["num_train=48", "num_validation=12", "num_test=12"]
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = {
+    "aerial": DATA / "ucm_captions",
     "inflection": DATA / "inflection",
     "multi30k": DATA / "multi30k",
     "pronunciation": DATA / "cmudict",
@@ -27,7 +28,9 @@ FOLDERS = {
 }
 SPOKEN = ["encoder.size=8", "decoder.size=8", "task.model.words.size=8", "task.search.max_length=5"]
 TEXTS = {
+    "aerial": ["corpus.size=16", "encoder.widths=[4,8]", "decoder.size=16", "task.search.max_length=5"],
     "scenes": ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16"],
+    "scenes_glimpses": ["corpus.num_train=64", "decoder.size=16"],
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
     "inflection": SPOKEN,
     "latin": [*SPOKEN, "corpus.size=200"],
@@ -60,7 +63,8 @@ def _overrides(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
-def test_an_experiment_on_texts_trains_and_is_measured(name: str) -> None:
+def test_an_experiment_on_texts_trains_and_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ram.corpora.scenes._HELD_OUT", 30)
     folder = FOLDERS.get(name)
     if folder is not None and not folder.is_dir():
         pytest.skip(f"{folder} is not there")
