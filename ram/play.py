@@ -31,7 +31,9 @@ def main() -> None:
         captions, weights = model.look(image[None])
         print(model.corpus.detokenize(captions[0]))
         if weights is not None:
-            drawn = strips(image[None].float() / 255, captions, weights.cpu(), model.model.encoder.grid)
+            drawn = strips(
+                image[None].float() / 255, captions, weights.cpu(), model.model.encoder.grid, model.model.sensor
+            )
             save_png(run.path / f"{path.stem}_caption.png", drawn)
             print(f"  {run.path / path.stem}_caption.png")
 

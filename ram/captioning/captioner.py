@@ -53,6 +53,12 @@ class Captioner(Speaking):
                 f"The decoder reads at most {self.decoder.source_limit} places, and the image encoder tells {places}."
             )
 
+    @property
+    def sensor(self) -> Sensor | None:
+        """What it looks through, where it sees no more than glimpses."""
+        reading = getattr(self.decoder, "reading", None)
+        return reading.sensor if isinstance(reading, Glimpse) else None
+
     def forward(self, images: Tensor, inputs: Tensor, need_weights: bool = False) -> Said:
         """What comes after every word of a caption, the words before it being known.
 

@@ -322,18 +322,21 @@ class CaptionTask(CorpusTask[Captions]):
     def pictures(self, split: Split) -> dict[str, Picture]:
         """Some images with what is said of them, and where each word looks."""
         examples = self.split(split)
-        some = examples.choose(range(min(_WRITTEN, len(examples))))
+        count = min(_WRITTEN, len(examples))
+        some = examples.choose(
+            [number * len(examples) // count for number in range(count)]
+        )  # files come class by class
         said = [best[0] for best in self.describe(some)]
         lines = []
         for words, right in zip(said, some.captions, strict=True):
             lines += [f"said    {' '.join(words)}", *(f"right   {' '.join(each)}" for each in right), ""]
         drawn: dict[str, Picture] = {"captions.txt": "\n".join(lines)}
-        shown = some.choose(range(min(_DRAWN, len(some))))
-        told = said[: len(shown)]
+        drawn_from = [number * count // min(_DRAWN, count) for number in range(min(_DRAWN, count))]
+        shown, told = some.choose(drawn_from), [said[number] for number in drawn_from]
         images = _brightness(shown.images)
         weights = self.model(images.to(self.device), self.ask(told)[0], need_weights=True).weights
         if weights is not None:
-            drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid)
+            drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid, self.model.sensor)
         return drawn
 
     def get_extra_state(self) -> dict[str, Any]:

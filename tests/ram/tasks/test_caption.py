@@ -288,6 +288,8 @@ def test_the_pictures_are_texts_and_strips() -> None:
     assert isinstance(strip, np.ndarray) and strip.dtype == np.uint8 and strip.ndim == 3 and strip.std() > 5
     assert str(pictures["captions.txt"]).count("right   it is") == 10
     assert build("blind").eval().pictures("test").keys() == {"captions.txt"}
+    assert build("glimpse").model.sensor is not None and task.model.sensor is None
+    assert build("glimpse").eval().pictures("test").keys() == pictures.keys()
 
 
 @pytest.mark.parametrize(
