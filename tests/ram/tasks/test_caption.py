@@ -124,6 +124,19 @@ def test_a_step_shows_every_image_with_one_of_its_captions() -> None:
     assert 0.4 < seen.count(3) / len(seen) < 0.6
 
 
+def test_a_batch_does_not_tell_how_long_its_captions_are() -> None:
+    class Uneven(Given):
+        def load(self, split: str) -> Captions:
+            given = super().load(split)
+            captions = tuple(((PLACES[number % 2],) * (1 + 4 * (number % 2)),) for number in range(len(given)))
+            return Captions(given.images, captions, given.boxes, given.facts)
+
+    parts = {"encoder": convolutional, "words": partial(WordVectors, size=8), **MODELS["soft"]}
+    task = CaptionTask(Uneven(), partial(Captioner, **parts), NoBaseline, batch_size=8)
+    for step in range(6):
+        assert len({len(captions[0]) for captions in task.begin(step).captions}) == 2
+
+
 def test_places_that_are_not_read_once_cost() -> None:
     task, plain = build(coverage=0.5), build()
     metrics = task(0).metrics()
