@@ -61,7 +61,7 @@ class Sensor(Protocol):
         ...
 
 
-def _pixel(locations: Tensor, height: int, width: int) -> Tensor:
+def pixel(locations: Tensor, height: int, width: int) -> Tensor:
     """Locations as (row, column), with fractions: (N, 2) -> (N, 2) float32."""
     size = torch.tensor([height - 1, width - 1], device=locations.device)
     return (locations.float().clamp(-1, 1).flip(-1) + 1) * 0.5 * size
@@ -163,7 +163,7 @@ class GlimpseSensor:
 
     def window_starts(self, height: int, width: int, locations: Tensor) -> Tensor:
         """The top left pixel of every window: (N, scales, 2) int64, (row, column), negative outside the image."""
-        return _first_pixel(_pixel(locations, height, width)[:, None], self._sides(locations.device))
+        return _first_pixel(pixel(locations, height, width)[:, None], self._sides(locations.device))
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
         """What a look covers, scale by scale: (N, scales, 4); see :meth:`Sensor.windows`."""
@@ -241,7 +241,7 @@ class LogPolarSensor:
             (N, 1, C, rings, angles) patches.
         """
         batch, channels = prepared.maps[0].shape[:2]
-        centre = _pixel(locations, prepared.height, prepared.width)[:, None, None]
+        centre = pixel(locations, prepared.height, prepared.width)[:, None, None]
         rings = []
         for k in sorted(set(self._resolution)):
             values = prepared.maps[k]
@@ -257,7 +257,7 @@ class LogPolarSensor:
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
         """The disc that is read pixel by pixel and the whole one: (N, 2, 4); see :meth:`Sensor.windows`."""
-        centre = _pixel(locations, height, width)[:, None].flip(-1)
+        centre = pixel(locations, height, width)[:, None].flip(-1)
         radius = self._discs.to(centre.device)[:, None]
         return torch.cat([(centre - radius).round(), (centre + radius).round() + 1], dim=-1).long()
 

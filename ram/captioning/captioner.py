@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.sensor import GlimpseSensor, PreparedImages, Sensor
+from envs.sensor import GlimpseSensor, PreparedImages, Sensor, pixel
 from ram.attention import Read
 from ram.captioning.encoders import ImageEncoder
 from ram.corpora.vocabulary import START
@@ -56,8 +56,7 @@ class Captioner(Speaking):
     @property
     def sensor(self) -> Sensor | None:
         """What it looks through, where it sees no more than glimpses."""
-        reading = getattr(self.decoder, "reading", None)
-        return reading.sensor if isinstance(reading, Glimpse) else None
+        return next((glimpse.sensor for glimpse in self._glimpses()), None)
 
     def forward(self, images: Tensor, inputs: Tensor, need_weights: bool = False) -> Said:
         """What comes after every word of a caption, the words before it being known.
@@ -76,9 +75,11 @@ class Captioner(Speaking):
     def anneal(self, progress: float) -> None:
         """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""
         self.encoder.anneal(progress)
-        for module in self.modules():
-            if isinstance(module, Glimpse):
-                module.location.anneal(progress)
+        for glimpse in self._glimpses():
+            glimpse.location.anneal(progress)
+
+    def _glimpses(self) -> Iterator[Glimpse]:
+        return (module for module in self.modules() if isinstance(module, Glimpse))
 
     def see(self, images: Tensor) -> Memory:
         """(B, C, H, W), in [0, 1] -> what the decoder reads in."""
@@ -130,7 +131,6 @@ class Glimpse(Reading):
         seen = location.clamp(-1, 1)
         context = self.glimpse(self.sensor(memory.prepared, seen), seen)
         rows, columns = self.grid
-        place = (seen.flip(1) + 1) / 2 * torch.tensor([rows - 1, columns - 1], device=seen.device)
-        row, column = place.round().long().unbind(1)
+        row, column = pixel(seen, rows, columns).round().long().unbind(1)
         weights = F.one_hot(row * columns + column, rows * columns).to(context.dtype)
         return Read(context[:, None], weights[:, None], choices.log_prob(location)[:, None])

@@ -191,7 +191,7 @@ class Pixels(ImageEncoder):
 def _places(grid: tuple[int, int], size: int) -> nn.Parameter:
     """Learned vectors of all places, which begin as sinusoids of the row, one half, and of the column, the other."""
     if size % 4:
-        raise InputError(f"The vectors of an image encoder must have a multiple of 4 numbers, got {size}.")
+        raise InputError(f"encoder.size, or the last of encoder.widths, must be a multiple of 4, got {size}.")
     code = Sinusoidal(size // 2)
     row, column = (code(torch.zeros(1, count, size // 2))[0] for count in grid)
     shape = *grid, size // 2

@@ -21,9 +21,8 @@ from ram.captioning.maps import pointing
 from ram.captioning.metrics import Cider, bleu, rouge_l
 from ram.captioning.pictures import strips
 from ram.corpora import Words
-from ram.corpora.batches import pad
 from ram.corpora.captions import CaptionCorpus, Captions
-from ram.corpora.vocabulary import END, START, Vocabulary, learned
+from ram.corpora.vocabulary import Vocabulary, learned
 from ram.reinforce import policy_gradient_loss
 from ram.sequence.search import Search, beam_search, sample, take_rows
 from ram.tasks import Picture, StepResult, part
@@ -229,14 +228,11 @@ class CaptionTask(CorpusTask[Captions]):
     def _criticise(self, images: Tensor, examples: Captions) -> StepResult:
         """Sampled captions, paid by what they are worth more than the likeliest (Rennie et al. 2017, equation 7)."""
         self.model.eval()  # what is sampled has the probabilities that are trained
-        with torch.no_grad():
-            begun, memory = self.model.begin(images)
-            sampled = sample(self.model, begun, _LONGEST, memory)
-            likeliest = sample(self.model, begun, _LONGEST, memory, temperature=0)
-        ends = [[*words, END][:_LONGEST] for words in sampled]
-        right, _ = pad(ends, self.device, UNASKED)
-        inputs, _ = pad([[START, *words[:-1]] for words in ends], self.device)
-        said = self.model(images, inputs)
+        begun, memory = self.model.begin(images)
+        sampled = sample(self.model, begun, _LONGEST, memory)
+        likeliest = sample(self.model, begun, _LONGEST, memory, temperature=0)
+        inputs, right = (each[:, :_LONGEST] for each in teacher_forced(sampled, self.device))
+        said = self.model.decode(inputs, memory)
         log_prob, scored = -cross_entropy(said.logits, right), right != UNASKED
         worth, before = (self._worth(each, examples.captions) for each in (sampled, likeliest))
         advantage = (worth - before)[:, None].expand_as(log_prob)
@@ -323,17 +319,14 @@ class CaptionTask(CorpusTask[Captions]):
     def pictures(self, split: Split) -> dict[str, Picture]:
         """Some images with what is said of them, and where each word looks."""
         examples = self.split(split)
-        count = min(_WRITTEN, len(examples))
-        some = examples.choose(
-            [number * len(examples) // count for number in range(count)]
-        )  # files come class by class
+        some = examples.choose(_spread(_WRITTEN, len(examples)))
         said = [best[0] for best in self.describe(some)]
         lines = []
         for words, right in zip(said, some.captions, strict=True):
             lines += [f"said    {' '.join(words)}", *(f"right   {' '.join(each)}" for each in right), ""]
         drawn: dict[str, Picture] = {"captions.txt": "\n".join(lines)}
-        drawn_from = [number * count // min(_DRAWN, count) for number in range(min(_DRAWN, count))]
-        shown, told = some.choose(drawn_from), [said[number] for number in drawn_from]
+        numbers = _spread(_DRAWN, len(some))
+        shown, told = some.choose(numbers), [said[number] for number in numbers]
         images = _brightness(shown.images)
         weights = self.model(images.to(self.device), self.ask(told)[0], need_weights=True).weights
         if weights is not None:
@@ -367,6 +360,12 @@ def describe(
         best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
         found += [[tuple(vocabulary.decode(each.words)) for each in some] for some in best]
     return found
+
+
+def _spread(most: int, count: int) -> list[int]:
+    """At most so many of the numbers below ``count``, evenly apart: files often come class by class."""
+    most = min(most, count)
+    return [number * count // most for number in range(most)]
 
 
 def _brightness(images: Tensor) -> Tensor:

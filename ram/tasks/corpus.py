@@ -94,8 +94,9 @@ class CorpusTask(Task, Generic[Examples_]):
         """
         asked = right != UNASKED
         if said.log_prob is not None:
-            found = choices_loss(said, -losses, asked, self.baseline, gamma, looks_back, self.rollouts)
-            policy, terms["loss/baseline"] = found
+            policy, terms["loss/baseline"] = choices_loss(
+                said, -losses, asked, self.baseline, gamma, looks_back, self.rollouts
+            )
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
