@@ -45,10 +45,15 @@ class Convolutional(ImageEncoder):
         image_shape: (C, H, W), H and W multiples of 2 to the number of blocks.
         widths: channels of every block.
         dropout: share of the channels that is dropped after every block in training.
+        encoder: builds what lets the places read in one another, from their width.
     """
 
     def __init__(
-        self, image_shape: tuple[int, int, int], widths: Sequence[int] = (32, 64, 128), dropout: float = 0.0
+        self,
+        image_shape: tuple[int, int, int],
+        widths: Sequence[int] = (32, 64, 128),
+        dropout: float = 0.0,
+        encoder: Callable[[int], encoders.Encoder] = encoders.Words,
     ) -> None:
         super().__init__(image_shape)
         check_share("encoder.dropout", dropout)
@@ -66,11 +71,13 @@ class Convolutional(ImageEncoder):
             layers.append(nn.Dropout2d(dropout))
             channels = width
         self.layers = nn.Sequential(*layers)
-        self.grid, self.output_size = (sides[0] // side, sides[1] // side), channels
+        self.grid = sides[0] // side, sides[1] // side
         self.places = _places(self.grid, channels)
+        self.encoder = encoder(channels)
+        self.output_size = self.encoder.output_size
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images).flatten(2).mT + self.places
+        return _encoded(self.encoder, self.layers(images).flatten(2).mT + self.places)
 
 
 class Patches(ImageEncoder):
@@ -102,9 +109,7 @@ class Patches(ImageEncoder):
         self.output_size = self.encoder.output_size
 
     def forward(self, images: Tensor) -> Tensor:
-        patches = self.patches(images).flatten(2).mT + self.places
-        lengths = torch.full((len(images),), patches.shape[1], device=images.device)
-        return self.encoder(patches, lengths).output
+        return _encoded(self.encoder, self.patches(images).flatten(2).mT + self.places)
 
 
 class Backbone(ImageEncoder):
@@ -186,6 +191,14 @@ class Pixels(ImageEncoder):
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten(2).mT
+
+
+def _encoded(encoder: encoders.Encoder, grid: Tensor) -> Tensor:
+    """What an encoder of sequences makes of all places, (B, N, D), which all count."""
+    encoded = encoder(grid, torch.full((len(grid),), grid.shape[1], device=grid.device))
+    if encoded.log_prob is not None:
+        raise InputError("encoder.encoder.select must be soft: hard choices among the places of an image are not trained.")
+    return encoded.output
 
 
 def _places(grid: tuple[int, int], size: int) -> nn.Parameter:

@@ -29,6 +29,7 @@ looks = partial(
 )
 ENCODERS: dict[str, Any] = {
     "convolutional": partial(Convolutional, widths=(4, 8)),
+    "contextual": partial(Convolutional, widths=(4, 8), encoder=small),
     "patches": partial(Patches, patch_size=8, size=8, encoder=small),
     "pixels": Pixels,
 }
@@ -55,7 +56,8 @@ def images(number: int = 2) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "grid", "width"), [("convolutional", (4, 6), 8), ("patches", (2, 3), 8), ("pixels", (16, 24), 1)]
+    ("name", "grid", "width"),
+    [("convolutional", (4, 6), 8), ("contextual", (4, 6), 8), ("patches", (2, 3), 8), ("pixels", (16, 24), 1)],
 )
 def test_an_encoder_makes_a_grid(name: str, grid: tuple[int, int], width: int) -> None:
     encoder = ENCODERS[name](SHAPE)
@@ -96,14 +98,15 @@ def test_a_wrong_backbone_is_refused(options: dict[str, Any], told: str) -> None
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_cell_stands_where_its_part_of_the_image_does(name: str) -> None:
-    """What changes in the right lower corner changes the last cell, and of convolutions no cell far from it."""
+    """What changes in the right lower corner changes the last cell, and cells far from it by attention alone."""
     encoder = ENCODERS[name](SHAPE).eval()
     image = images(1)
     other = image.clone()
     other[..., -1, -1] = 1 - other[..., -1, -1]
     changed = (encoder(image) - encoder(other)).abs().amax(-1)[0].view(encoder.grid) > 1e-9
     assert changed[-1, -1]
-    assert name == "patches" or (not changed[0].any() and not changed[:, 0].any())
+    far = torch.cat([changed[0], changed[:, 0]])
+    assert far.all() if name in ("contextual", "patches") else not far.any()
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -187,6 +190,10 @@ def test_looks_are_sampled_in_training_with_their_log_probability() -> None:
             r"whose sides \[20, 24\] must be multiples of 8",
         ),
         (lambda: Convolutional(SHAPE, widths=()), r"^encoder\.widths=\[\]"),
+        (
+            lambda: Convolutional(SHAPE, (4, 8), encoder=partial(small, select=Hard))(images()),
+            r"^encoder\.encoder\.select must be soft",
+        ),
         (lambda: Patches(SHAPE, patch_size=5), r"^encoder\.patch_size=5 must divide the sides \[16, 24\]"),
         (
             lambda: Captioner(
