@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.inputs import check_counts, check_share
-from ram.attention.positions import Sinusoidal
+from ram.attention.positions import NoPositions, Sinusoidal
 from ram.sequence import encoders
 
 
@@ -45,7 +46,7 @@ class Convolutional(ImageEncoder):
         image_shape: (C, H, W), H and W multiples of 2 to the number of blocks.
         widths: channels of every block.
         dropout: share of the channels that is dropped after every block in training.
-        encoder: builds what lets the places read in one another, from their width.
+        encoder: builds what lets the places read in one another, from their width; it need not tell them apart.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Patches(ImageEncoder):
         image_shape: (C, H, W), H and W multiples of ``patch_size``.
         patch_size: pixels a side.
         size: width D of a vector.
-        encoder: builds what lets the patches read in one another, from their width.
+        encoder: builds what lets the patches read in one another, from their width; it need not tell them apart.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Patches(ImageEncoder):
         image_shape: tuple[int, int, int],
         patch_size: int = 8,
         size: int = 128,
-        encoder: Callable[[int], encoders.Encoder] = encoders.Transformer,
+        encoder: Callable[[int], encoders.Encoder] = partial(encoders.Transformer, positions=NoPositions),
     ) -> None:
         super().__init__(image_shape)
         check_counts("encoder", patch_size=patch_size, size=size)
