@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.inputs import check_counts, check_share
-from ram.attention.positions import NoPositions, Sinusoidal
+from ram.attention.positions import Sinusoidal
 from ram.sequence import encoders
 
 
@@ -46,7 +45,7 @@ class Convolutional(ImageEncoder):
         image_shape: (C, H, W), H and W multiples of 2 to the number of blocks.
         widths: channels of every block.
         dropout: share of the channels that is dropped after every block in training.
-        encoder: builds what lets the places read in one another, from their width; it need not tell them apart.
+        encoder: builds what lets the places read in one another, from their width.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Patches(ImageEncoder):
         image_shape: (C, H, W), H and W multiples of ``patch_size``.
         patch_size: pixels a side.
         size: width D of a vector.
-        encoder: builds what lets the patches read in one another, from their width; it need not tell them apart.
+        encoder: builds what lets the patches read in one another, from their width.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Patches(ImageEncoder):
         image_shape: tuple[int, int, int],
         patch_size: int = 8,
         size: int = 128,
-        encoder: Callable[[int], encoders.Encoder] = partial(encoders.Transformer, positions=NoPositions),
+        encoder: Callable[[int], encoders.Encoder] = encoders.Transformer,
     ) -> None:
         super().__init__(image_shape)
         check_counts("encoder", patch_size=patch_size, size=size)
@@ -198,7 +197,9 @@ def _encoded(encoder: encoders.Encoder, grid: Tensor) -> Tensor:
     """What an encoder of sequences makes of all places, (B, N, D), which all count."""
     encoded = encoder(grid, torch.full((len(grid),), grid.shape[1], device=grid.device))
     if encoded.log_prob is not None:
-        raise InputError("encoder.encoder.select must be soft: hard choices among the places of an image are not trained.")
+        raise InputError(
+            "encoder.encoder.select must be soft: hard choices among the places of an image are not trained."
+        )
     return encoded.output
 
 

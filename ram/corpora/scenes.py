@@ -30,11 +30,11 @@ _GAP = 4  # pixels between the middles of two objects, at least, across and down
 _TRIES = 200  # to place the objects of a scene
 _HELD_OUT = 1000  # scenes of validation and of test
 _KINDS = 200  # images of every digit and size, that scenes choose from
-_RELATIONS = {  # words, and what holds of the middles of the object before them and of that behind
-    ("left", "of"): lambda one, other: one.x < other.x,
-    ("right", "of"): lambda one, other: one.x > other.x,
-    ("above",): lambda one, other: one.y < other.y,
-    ("below",): lambda one, other: one.y > other.y,
+_RELATIONS = {  # words, and what holds of the place (x, y) of the object before them and of that behind
+    ("left", "of"): lambda one, other: one[0] < other[0],
+    ("right", "of"): lambda one, other: one[0] > other[0],
+    ("above",): lambda one, other: one[1] < other[1],
+    ("below",): lambda one, other: one[1] > other[1],
 }
 
 _PHRASE = re.compile(
@@ -51,8 +51,8 @@ class Thing:
         digit: its name.
         size: small or large.
         shade: dark or bright.
-        x: of its middle, in pixels from the left.
-        y: of its middle, in pixels from the top.
+        x: of its middle, in pixels to the right of that of the canvas.
+        y: of its middle, in pixels below that of the canvas.
     """
 
     digit: str
@@ -62,13 +62,19 @@ class Thing:
     y: float
 
 
+Phrase = tuple[str | None, str | None, str]
+"""What is said of an object: its size, its shade, and its digit."""
+
+_MIDDLE: Phrase = (None, None, "middle")  # of the canvas, to which the last object of a caption may be related
+
+
 @dataclass(frozen=True)
 class Source:
     """One to four digits on a dark canvas, small or large, dark or bright, side by side anywhere.
 
     A caption names every object once, in one row from left to right or back, down or up, telling how each stands to the
-    next, or as a list. Of each it may tell the size and the shade. The digits are drawn in fonts of which no two splits
-    share a family.
+    next, or as a list; of an object that is alone it may tell how it stands to the middle. Of each it may tell the size
+    and the shade. The digits are drawn in fonts of which no two splits share a family.
 
     Attributes:
         size: pixels a side of the canvas.
@@ -120,7 +126,7 @@ class Source:
             parsed = parse(caption)
             grammatical.append(parsed is not None)
             true.append(parsed is not None and holds(*parsed, scene))
-            complete.append(parsed is not None and len(parsed[0]) == len(scene))
+            complete.append(parsed is not None and sum(each != _MIDDLE for each in parsed[0]) == len(scene))
         right = [each and whole for each, whole in zip(true, complete, strict=True)]
         shares = {"grammatical": grammatical, "true": true, "complete": complete, "right": right}
         return {name: 100 * sum(each) / len(each) for name, each in shares.items()}
@@ -151,15 +157,12 @@ class Source:
         return detokenize(words)
 
 
-Phrase = tuple[str | None, str | None, str]
-"""What is said of an object: its size, its shade, and its digit."""
-
-
 def parse(caption: Words) -> tuple[list[Phrase], Words | None] | None:
     """The objects of a caption, and how each stands to the next; None where it is none of the grammar."""
     text = " ".join(caption)
     for relation in _RELATIONS:
-        phrases = [_phrase(each) for each in text.split(f" {' '.join(relation)} ")]
+        *parts, last = text.split(f" {' '.join(relation)} ")
+        phrases = [*map(_phrase, parts), _MIDDLE if last == "the middle" else _phrase(last)]
         if len(phrases) > 1 and None not in phrases:
             return [each for each in phrases if each], relation
     *first, last = text.removeprefix("there is ").split(" and ")
@@ -182,10 +185,12 @@ def holds(phrases: Sequence[Phrase], relation: Words | None, scene: Sequence[Thi
 def _readings(phrases: Sequence[Phrase], relation: Words | None, scene: Sequence[Thing]) -> Iterator[tuple[int, ...]]:
     """All choices of an object for each phrase, by their numbers, of which all that is said is true."""
     related = _RELATIONS[relation] if relation else lambda one, other: True
-    for numbers in permutations(range(len(scene)), len(phrases)):
+    named = [phrase for phrase in phrases if phrase != _MIDDLE]
+    for numbers in permutations(range(len(scene)), len(named)):
         things = [scene[number] for number in numbers]
-        if all(_fits(phrase, thing) for phrase, thing in zip(phrases, things, strict=True)) and all(
-            related(one, other) for one, other in pairwise(things)
+        spots = [(thing.x, thing.y) for thing in things] + [(0.0, 0.0)] * (len(phrases) - len(named))
+        if all(_fits(phrase, thing) for phrase, thing in zip(named, things, strict=True)) and all(
+            related(one, other) for one, other in pairwise(spots)
         ):
             yield numbers
 
@@ -196,21 +201,24 @@ def _fits(phrase: Phrase, thing: Thing) -> bool:
 
 
 def _caption(chance: random.Random, scene: Sequence[Thing]) -> Words:
-    things = list(scene)
-    if len(scene) == 1 or chance.random() < 0.2:
+    things, alone = list(scene), len(scene) == 1
+    spot = int(things[0].x / _GAP), int(things[0].y / _GAP)  # 0 where it is not clear on which side of the middle
+    relations = [words for words, related in _RELATIONS.items() if not alone or related(spot, (0, 0))]
+    said, end = [], []
+    if not relations or chance.random() < (0.5 if alone else 0.2):
         chance.shuffle(things)
         said = ["there", "is"] if chance.random() < 0.5 else []
         between = [[","]] * (len(scene) - 2) + [["and"]] * (len(scene) > 1)
     else:
-        relation = chance.choice(list(_RELATIONS))
+        relation = chance.choice(relations)
         things.sort(key=lambda thing: thing.x if relation[-1] == "of" else thing.y)
         if relation[0] in ("right", "below"):
             things.reverse()
-        said, between = [], [list(relation)] * (len(scene) - 1)
+        between, end = [list(relation)] * (len(scene) - 1), [*relation, "the", "middle"] if alone else []
     for thing, joint in zip(things, [*between, []], strict=False):
         told = [quality for quality in (thing.size, thing.shade) if chance.random() < 0.5]
         said += ["an" if not told and thing.digit == "eight" else "a", *told, thing.digit, *joint]
-    return tuple(said)
+    return (*said, *end)
 
 
 def _scene(chance: random.Random, side: int, count: int) -> tuple[Thing, ...]:
@@ -220,7 +228,7 @@ def _scene(chance: random.Random, side: int, count: int) -> tuple[Thing, ...]:
         for _ in range(_TRIES):
             size: Size = chance.choice(("small", "large"))
             pixels = _PIXELS[size]
-            x, y = (chance.randrange(side - pixels + 1) + (pixels - 1) / 2 for _ in range(2))
+            x, y = (chance.randrange(side - pixels + 1) + (pixels - side) / 2 for _ in range(2))
             thing = Thing(chance.choice(DIGITS), size, chance.choice(("dark", "bright")), x, y)
             if all(_apart(thing, other) for other in things):
                 things.append(thing)
@@ -236,7 +244,7 @@ def _apart(one: Thing, other: Thing) -> bool:
 def _draw(image: Tensor, ink: Tensor, thing: Thing) -> Tensor:
     """Puts an object on a canvas (H, W); left, top, right and bottom pixel of what is seen of it."""
     pixels = len(ink)
-    left, top = round(thing.x - (pixels - 1) / 2), round(thing.y - (pixels - 1) / 2)
+    left, top = (round(each + (len(image) - pixels) / 2) for each in (thing.x, thing.y))
     image[top : top + pixels, left : left + pixels] += ink
     first, last = _extent(ink)
     return torch.cat([first.flip(0), last.flip(0)]) + torch.tensor([left, top] * 2)

@@ -37,6 +37,8 @@ def test_all_captions_are_right_and_name_what_they_name(train) -> None:  # type:
                 assert all(word in (scene[n].digit, scene[n].size, scene[n].shade) for n in numbers)
     assert {len(scene) for scene in train.facts} == {1, 2, 3, 4}
     assert len({words for some in train.captions for words in some}) > 200
+    middle = [words for some in train.captions for words in some if words[-1] == "middle"]
+    assert len({words[-4:] for words in middle}) >= 4
 
 
 def test_captions_of_other_scenes_are_not_right(train) -> None:  # type: ignore[no-untyped-def]
@@ -51,8 +53,8 @@ def test_boxes_hold_the_ink_and_objects_do_not_touch(train) -> None:  # type: ig
             ink = image[top : bottom + 1, left : right + 1]
             assert ink.max() > (150 if thing.shade == "bright" else 50)
             assert (ink.max() < 140) == (thing.shade == "dark")
-            assert (left + right) / 2 == pytest.approx(thing.x, abs=0.5)
-            assert (top + bottom) / 2 == pytest.approx(thing.y, abs=0.5)
+            assert (left + right) / 2 - 31.5 == pytest.approx(thing.x, abs=0.5)
+            assert (top + bottom) / 2 - 31.5 == pytest.approx(thing.y, abs=0.5)
             assert (bottom - top + 1 > 15) == (thing.size == "large")
             outside[max(0, top - 2) : bottom + 3, max(0, left - 2) : right + 3] = 0
         assert outside.max() < 60
@@ -88,6 +90,15 @@ def test_splits_are_their_own_and_the_same_at_every_call() -> None:
         ("an three", (0, 0, 0)),
         ("a eight", (0, 0, 0)),
         ("dark a seven", (0, 0, 0)),
+        ("a seven above the middle", (1, 0, 0)),
+        ("a small three right of the middle", (1, 1, 0)),
+        ("a seven above a three above the middle", (1, 0, 0)),
+        ("a three left of a seven left of a three left of the middle", (1, 0, 1)),
+        ("a three right of a seven right of a large three right of the middle", (1, 1, 1)),
+        ("the middle left of a three", (0, 0, 0)),
+        ("there is the middle", (0, 0, 0)),
+        ("the middle", (0, 0, 0)),
+        ("a three and the middle", (0, 0, 0)),
         ("there is a seven above a three", (0, 0, 0)),
         ("", (0, 0, 0)),
     ],
@@ -107,6 +118,7 @@ def test_a_caption_is_judged(said: str, figures: tuple[int, int, int]) -> None:
         ("a seven left of a three", [(), (1,), (), (), (), (2,)]),
         ("a seven below a three", [(), (1,), (), (), (0, 2)]),  # true of none
         ("a dark three", [(), (), ()]),
+        ("a large three below the middle", [(), (0,), (0,), (), (), ()]),
         ("a dark three and a seven", [(), (), (), (), (), (1,)]),
         ("seven three", [(), ()]),
     ],
