@@ -87,7 +87,7 @@ class Source:
     size: int = 64
     num_objects: int = 4
     captions_per_image: int = 5
-    num_train: int = 10000
+    num_train: int = 40_000
     seed: int = 0
 
     def __post_init__(self) -> None:
