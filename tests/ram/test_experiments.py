@@ -29,7 +29,7 @@ FOLDERS = {
 SPOKEN = ["encoder.size=8", "decoder.size=8", "task.model.words.size=8", "task.search.max_length=5"]
 TEXTS = {
     "aerial": ["corpus.size=16", "encoder.widths=[4,8]", "decoder.size=16", "task.search.max_length=5"],
-    "scenes": ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16"],
+    "scenes": ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16", "task.model.words.size=16"],
     "scenes_glimpses": ["corpus.num_train=64", "decoder.size=16"],
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
     "inflection": SPOKEN,

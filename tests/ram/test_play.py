@@ -11,7 +11,10 @@ from PIL import Image
 import ram
 from ram import play, train
 
-SMALL = ["experiment=scenes", "corpus.num_train=16", "encoder.widths=[4,8,8]", "decoder.size=8", "trainer.max_steps=1"]
+SMALL = [
+    *("experiment=scenes", "corpus.num_train=16", "encoder.widths=[4,8,8]", "encoder.encoder.size=8"),
+    *("decoder.size=8", "task.model.words.size=8", "trainer.max_steps=1"),
+]
 
 
 @pytest.fixture(autouse=True)
