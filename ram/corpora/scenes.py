@@ -134,6 +134,7 @@ class Source:
     def named(self, caption: Words, scene: Sequence[Thing]) -> list[tuple[int, ...]]:
         """For every word of a caption, the objects it may name, by their number; none where it names nothing there is.
 
+        The digits name objects. The words of size and shade before them stand where it may be open which object comes.
         Of objects alike, those are meant of which the whole caption is true, or any where it is true of none.
         """
         found: list[tuple[int, ...]] = [()] * len(caption)
@@ -144,10 +145,10 @@ class Source:
         readings = list(_readings(phrases, relation, scene))
         phrase = 0
         for place, word in enumerate(caption):
-            if word in (*DIGITS, *_PIXELS, *_INK):
+            if word in DIGITS:
                 alone = (number for number, thing in enumerate(scene) if _fits(phrases[phrase], thing))
                 found[place] = tuple(sorted({numbers[phrase] for numbers in readings} or alone))
-            phrase += word in DIGITS
+                phrase += 1
         return found
 
     def tokenize(self, text: str) -> Words:
