@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_positive, check_share
+from envs.inputs import check_positive
 from ram.distributions import Categorical
 
 
@@ -109,13 +109,23 @@ class Hard(Select):
 
     Args:
         query_size: of no use here.
-        soft_share: how often, in training, the softmax itself stands for a sample, in [0, 1): it tames the variance.
+        soft_share: how often, in training, the softmax itself stands for a sample, in [0, 1]: it tames the variance.
+        final_soft_share: what that changes to over the budget; None keeps it.
     """
 
-    def __init__(self, query_size: int | None = None, soft_share: float = 0.0) -> None:
+    def __init__(
+        self, query_size: int | None = None, soft_share: float = 0.0, final_soft_share: float | None = None
+    ) -> None:
         super().__init__(query_size)
-        check_share("The soft_share of Hard", soft_share)
+        shares = soft_share, soft_share if final_soft_share is None else final_soft_share
+        if not all(0 <= share <= 1 for share in shares):
+            raise InputError(f"The soft_share and final_soft_share of Hard must be in [0, 1], got {shares}.")
+        self.initial_soft_share, self.final_soft_share = shares
         self.soft_share = soft_share
+
+    def anneal(self, progress: float) -> None:
+        """Sets the scheduled share when a share of the budget, in [0, 1], is spent."""
+        self.soft_share = self.initial_soft_share + progress * (self.final_soft_share - self.initial_soft_share)
 
     def choices(self, scores: Tensor, mask: Tensor | None = None) -> Categorical:
         """What the key is drawn from."""

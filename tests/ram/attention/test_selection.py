@@ -210,8 +210,20 @@ def test_a_share_of_hard_choices_is_soft_in_training_alone() -> None:
     assert not selection.log_prob[soft].any() and (selection.log_prob[~soft] < 0).all()
     assert set(selection.weights[~soft].unique().tolist()) == {0, 1}
     assert set(select.eval()(SCORES.expand(1, 10, 4)).weights.unique().tolist()) == {0, 1}
-    with pytest.raises(InputError, match=r"^The soft_share of Hard must be in \[0, 1\)"):
-        Hard(soft_share=1.0)
+    with pytest.raises(InputError, match=r"^The soft_share and final_soft_share of Hard must be in \[0, 1\]"):
+        Hard(soft_share=0.5, final_soft_share=1.1)
+
+
+def test_the_share_of_soft_choices_changes_over_the_budget() -> None:
+    select = Hard(soft_share=0.8, final_soft_share=0.2)
+    shares = [select.soft_share]
+    for progress in (0.5, 1.0):
+        select.anneal(progress)
+        shares.append(select.soft_share)
+    assert shares == pytest.approx([0.8, 0.5, 0.2])
+    kept = Hard(soft_share=0.3)
+    kept.anneal(1.0)
+    assert kept.soft_share == 0.3
 
 
 def test_hard_never_chooses_what_is_hidden() -> None:
