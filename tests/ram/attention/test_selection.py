@@ -210,20 +210,24 @@ def test_a_share_of_hard_choices_is_soft_in_training_alone() -> None:
     assert not selection.log_prob[soft].any() and (selection.log_prob[~soft] < 0).all()
     assert set(selection.weights[~soft].unique().tolist()) == {0, 1}
     assert set(select.eval()(SCORES.expand(1, 10, 4)).weights.unique().tolist()) == {0, 1}
-    with pytest.raises(InputError, match=r"^The soft_share and final_soft_share of Hard must be in \[0, 1\]"):
-        Hard(soft_share=0.5, final_soft_share=1.1)
 
 
-def test_the_share_of_soft_choices_changes_over_the_budget() -> None:
-    select = Hard(soft_share=0.8, final_soft_share=0.2)
-    shares = [select.soft_share]
-    for progress in (0.5, 1.0):
-        select.anneal(progress)
-        shares.append(select.soft_share)
-    assert shares == pytest.approx([0.8, 0.5, 0.2])
-    kept = Hard(soft_share=0.3)
-    kept.anneal(1.0)
-    assert kept.soft_share == 0.3
+@pytest.mark.parametrize("options", [{"soft_share": 1.1}, {"hard_from": -0.1}])
+def test_a_wrong_share_is_refused_by_name(options: dict[str, float]) -> None:
+    name, share = next(iter(options.items()))
+    with pytest.raises(InputError, match=rf"^The {name} of Hard must be in \[0, 1\], got {share}\.$"):
+        Hard(**options)
+
+
+def test_choices_are_soft_before_their_share_of_the_budget_has_come() -> None:
+    torch.manual_seed(0)
+    select = Hard(soft_share=0.3, hard_from=0.5)
+    for progress, share in ((0.0, 1.0), (0.4, 1.0), (0.5, 0.3), (1.0, 0.3)):
+        select.train().anneal(progress)
+        weights = select(SCORES.expand(1, 20_000, 4)).weights
+        soft = (weights - torch.tensor(SHARES)).abs().amax(-1) < 1e-6
+        assert soft.float().mean().item() == pytest.approx(share, abs=0.015)
+        assert set(select.eval()(SCORES.expand(1, 10, 4)).weights.unique().tolist()) == {0, 1}
 
 
 def test_hard_never_chooses_what_is_hidden() -> None:
