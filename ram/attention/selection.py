@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_positive
+from envs.inputs import check_positive, check_share
 from ram.distributions import Categorical
 
 
@@ -109,15 +109,14 @@ class Hard(Select):
 
     Args:
         query_size: of no use here.
-        soft_share: how often, in training, the softmax itself stands for a sample, in [0, 1]: it tames the variance.
-        hard_from: the share of the budget before which it always does, in [0, 1]: what to look for is learnt by then.
+        soft_share: how often, in training, the softmax itself stands for a sample, in [0, 1): it tames the variance.
+        hard_from: the share of the budget before which it always does, in [0, 1): what to look for is learnt by then.
     """
 
     def __init__(self, query_size: int | None = None, soft_share: float = 0.0, hard_from: float = 0.0) -> None:
         super().__init__(query_size)
-        for name, share in (("soft_share", soft_share), ("hard_from", hard_from)):
-            if not 0 <= share <= 1:
-                raise InputError(f"The {name} of Hard must be in [0, 1], got {share}.")
+        check_share("The soft_share of Hard", soft_share)
+        check_share("The hard_from of Hard", hard_from)
         self.soft_share, self.hard_from, self.is_hard = soft_share, hard_from, hard_from == 0
 
     def anneal(self, progress: float) -> None:
