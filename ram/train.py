@@ -53,6 +53,12 @@ class Job:
         options = {name: value for name, value in flatten(self.config).items() if name not in _OVERRIDES}
         return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
+    def initialise(self) -> None:
+        """Takes the best weights of the run that ``init`` names, if it names one."""
+        if self.config.init is not None:
+            path = RunFolder.open(Path(self.config.init)).best
+            checkpoint.load_initial_weights(self.task, checkpoint.load(path, self.config.device), path)
+
     def train(self, run: RunFolder, start: int | None = None) -> None:
         """Trains, judges the best weights once on the test split, and records it all.
 
@@ -112,6 +118,7 @@ def repeat(folder: Path, options: dict[str, str]) -> None:
     config = old.read_config()
     override(config, options, _OVERRIDES, f"repeat={folder}")
     job = Job(config)
+    job.initialise()
     new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
     new.write_config(config, [*old.read_overrides(), *(f"{name}={value}" for name, value in options.items())])
     job.train(new)
@@ -128,6 +135,7 @@ def _compose(config: DictConfig) -> None:
     try:
         run = RunFolder.create(folder)  # refuses a used folder before anything is loaded
         job = Job(config)
+        job.initialise()
         run.write_config(config, list(settings.overrides.task))
         job.train(run)
     except (InputError, TrainingStopped) as error:

@@ -110,18 +110,12 @@ class Hard(Select):
     Args:
         query_size: of no use here.
         soft_share: how often, in training, the softmax itself stands for a sample, in [0, 1): it tames the variance.
-        hard_from: the share of the budget before which it always does, in [0, 1): what to look for is learnt by then.
     """
 
-    def __init__(self, query_size: int | None = None, soft_share: float = 0.0, hard_from: float = 0.0) -> None:
+    def __init__(self, query_size: int | None = None, soft_share: float = 0.0) -> None:
         super().__init__(query_size)
         check_share("The soft_share of Hard", soft_share)
-        check_share("The hard_from of Hard", hard_from)
-        self.soft_share, self.hard_from, self.is_hard = soft_share, hard_from, hard_from == 0
-
-    def anneal(self, progress: float) -> None:
-        """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""
-        self.is_hard = progress >= self.hard_from
+        self.soft_share = soft_share
 
     def choices(self, scores: Tensor, mask: Tensor | None = None) -> Categorical:
         """What the key is drawn from."""
@@ -139,9 +133,8 @@ class Hard(Select):
         log_prob = choices.log_prob(chosen)
         if mask is not None:
             log_prob = torch.where(mask.any(-1), log_prob, 0)
-        soft_share = self.soft_share if self.is_hard else 1.0
-        if self.training and soft_share:
-            soft = torch.rand_like(scores[..., :1]) < soft_share
+        if self.training and self.soft_share:
+            soft = torch.rand_like(scores[..., :1]) < self.soft_share
             weights = torch.where(soft, hidden(logits(scores, mask).softmax(-1), mask), weights)
             log_prob = torch.where(soft[..., 0], 0, log_prob)
         return Selection(weights, log_prob)

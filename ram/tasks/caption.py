@@ -114,8 +114,9 @@ class TrainedCaptioner:
 class CaptionTask(CorpusTask[Captions]):
     """Trains a :class:`ram.captioning.captioner.Captioner` by cross-entropy, its hard choices by REINFORCE.
 
-    A step shows every image with one of its captions, drawn at random. Towards the end it may be self-critical instead
-    (Rennie et al. 2017): captions are sampled, and paid by how much better they are than the likeliest one.
+    A step shows every image with one of its captions, drawn at random. With a reward it is self-critical instead
+    (Rennie et al. 2017): captions are sampled, and paid by how much better they are than the likeliest one. The model
+    must speak by then: it starts from the weights of an earlier run.
 
     Args:
         corpus: where images and captions come from.
@@ -129,9 +130,7 @@ class CaptionTask(CorpusTask[Captions]):
         entropy: what a nat of the hard choices' entropy is worth beside a nat of the right word's log-probability.
         policy_weight: of the hard choices' loss.
         gamma: discount of what later words earn a hard choice; 0 pays it by its own word.
-        reward: what sampled captions are paid by at the end of training: "cider" or "bleu"; None for cross-entropy to
-            the end.
-        reward_from: the share of the budget after which they are, in [0, 1).
+        reward: what sampled captions are paid by: "cider" or "bleu"; None for cross-entropy.
         search: how the model goes on by itself where it is measured.
         monitor: what chooses the best checkpoint: "cider", "bleu_4", "perplexity", or "right" where the corpus judges.
         augmentation: called as ``augmentation(images, random)`` on the images of each step, or None.
@@ -156,7 +155,6 @@ class CaptionTask(CorpusTask[Captions]):
         policy_weight: float = 1.0,
         gamma: float = 0.0,
         reward: Reward | None = None,
-        reward_from: float = 0.5,
         search: Search | None = None,
         monitor: Monitor = "cider",
         augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None,
@@ -164,7 +162,6 @@ class CaptionTask(CorpusTask[Captions]):
         device: str = "cpu",
     ) -> None:
         check_share("task.label_smoothing", label_smoothing)
-        check_share("task.reward_from", reward_from)
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
         if min(coverage, entropy) < 0:
@@ -179,7 +176,7 @@ class CaptionTask(CorpusTask[Captions]):
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
         self.rollouts = rollouts_per_image
         self.label_smoothing, self.coverage, self.entropy, self.gamma = label_smoothing, coverage, entropy, gamma
-        self.reward, self.reward_from, self.augmentation = reward, reward_from, augmentation
+        self.reward, self.augmentation = reward, augmentation
         self.search, self.monitor, self.maximize = search or Search(), monitor, monitor != "perplexity"
         train = self.split("train")
         self.vocabulary = learned(list(chain(*train.captions)), min_count)
@@ -207,7 +204,7 @@ class CaptionTask(CorpusTask[Captions]):
         if self.augmentation is not None:
             rows = torch.arange(len(images), device=self.device)
             images = self.augmentation(images, RowRandom(rows + self.seed * 2**32, torch.full_like(rows, step)))
-        if self.reward is not None and self.progress >= self.reward_from:
+        if self.reward is not None:
             return self._criticise(images, examples)
         drawn = torch.rand(len(examples)).tolist()
         captions = [some[int(share * len(some))] for some, share in zip(examples.captions, drawn, strict=True)]

@@ -14,7 +14,6 @@ from envs.errors import InputError
 from envs.images import Split
 from envs.inputs import check_counts
 from envs.scene import UNASKED
-from ram.attention.selection import Hard
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Words
 from ram.corpora.batches import Batches, pad
@@ -71,9 +70,6 @@ class CorpusTask(Task, Generic[Examples_]):
 
     def begin(self, step: int) -> Examples_:
         """The examples of a training step, whose dropout and choices are functions of (seed, step) from here on."""
-        for module in self.modules():
-            if isinstance(module, Hard):
-                module.anneal(self.progress)
         torch.manual_seed(((self.seed << 32) + step) % 2**63)
         return self.split("train").choose(self._batches(step))
 

@@ -67,6 +67,15 @@ def load_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
     load_state(module, state["task"] | state["average"], path)
 
 
+def load_initial_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
+    """As :func:`load_weights`, for training to start from; but for the baseline, since rewards may be others now."""
+    own = {name: value for name, value in module.state_dict().items() if name.startswith("baseline.")}
+    saved = {
+        name: value for name, value in (state["task"] | state["average"]).items() if not name.startswith("baseline.")
+    }
+    load_state(module, saved | own, path)
+
+
 def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:
     """``module.load_state_dict`` with a refusal in one sentence; what the module itself refuses is told as it says."""
     try:

@@ -143,6 +143,27 @@ def test_repeat_trains_the_same_again_in_a_new_folder(monkeypatch: pytest.Monkey
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
+def test_a_run_starts_from_the_best_weights_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _train(monkeypatch, "policy.final_std=null")
+    still = ["optimizer.lr=0.0", "trainer.max_steps=1", "policy.final_std=null"]
+    second = _train(monkeypatch, f"init={first}", "baseline=moving_average", "seed=1", *still, run="runs/b")
+    best = torch.load(first / "checkpoints" / "best.pt")
+    expected, weights = best["task"] | best["average"], _weights(second)
+    agent = [name for name in weights if name.startswith("agent.")]
+    assert agent and [name for name in agent if not torch.equal(weights[name], expected[name])] == []
+    shutil.rmtree(first)  # it is needed no more
+    _command(monkeypatch, train, f"resume={second}", "trainer.max_steps=2")
+    assert _metrics(second)["steps"] == 2
+
+
+def test_a_start_that_does_not_fit_is_refused_and_leaves_the_folder_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _train(monkeypatch, "trainer.max_steps=1")
+    told = _refusal(monkeypatch, train, *SMALL, f"init={first}", "core.size=8", "hydra.run.dir=runs/b")
+    assert told == f"Error: {first}/checkpoints/best.pt does not fit this model: a run of another configuration wrote it."
+    assert "runs/c is not the folder of a run" in _refusal(monkeypatch, train, *SMALL, "init=runs/c")
+    _train(monkeypatch, "trainer.max_steps=1", run="runs/b")
+
+
 def test_a_finished_run_goes_on_with_a_larger_budget_and_loses_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _train(monkeypatch, "trainer.schedule=constant")
     first, config = _metrics(run), (run / ".hydra/config.yaml").read_bytes()

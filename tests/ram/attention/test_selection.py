@@ -214,20 +214,6 @@ def test_a_share_of_hard_choices_is_soft_in_training_alone() -> None:
         Hard(soft_share=1.0)
 
 
-def test_choices_are_soft_before_their_share_of_the_budget_has_come() -> None:
-    torch.manual_seed(0)
-    select = Hard(soft_share=0.3, hard_from=0.5)
-    for progress, share in ((0.0, 1.0), (0.4, 1.0), (0.5, 0.3), (1.0, 0.3)):
-        select.train().anneal(progress)
-        weights = select(SCORES.expand(1, 20_000, 4)).weights
-        soft = (weights - torch.tensor(SHARES)).abs().amax(-1) < 1e-6
-        assert soft.float().mean().item() == pytest.approx(share, abs=0.015)
-        assert set(select.eval()(SCORES.expand(1, 10, 4)).weights.unique().tolist()) == {0, 1}
-    for share in (-0.1, 1.0):
-        with pytest.raises(InputError, match=r"^The hard_from of Hard must be in \[0, 1\)"):
-            Hard(hard_from=share)
-
-
 def test_hard_never_chooses_what_is_hidden() -> None:
     torch.manual_seed(0)
     mask = torch.tensor([False, True, False, True])

@@ -225,24 +225,19 @@ def test_it_learns_to_say_where_the_square_is(name: str, steps: int, baseline: A
 
 
 def test_sampled_captions_are_paid_by_what_they_gain() -> None:
-    task = build(reward="cider")
-    optimizer = torch.optim.Adam(task.parameters(), 0.005)
-    train(task, range(20), optimizer)
+    speaking, task = build(), build(reward="cider")
+    train(speaking, range(20), torch.optim.Adam(speaking.parameters(), 0.005))
+    task.load_state_dict(speaking.state_dict())
     before = task.eval().evaluate("test")
-    task.progress = 0.5
-    losses = train(task, range(20, 110), optimizer)
+    losses = train(task, range(20, 110), torch.optim.Adam(task.parameters(), 0.005))
     assert all(map(math.isfinite, losses))
     after = task.eval().evaluate("test")
     assert after["cider"] > before["cider"] + 1
     assert after["right"] > before["right"]
 
 
-def test_the_reward_takes_over_when_its_share_of_the_budget_has_come() -> None:
-    task = build(reward="bleu", reward_from=0.5)
-    task.progress = 0.4
-    assert "loss/answer" in task(0).metrics()
-    task.progress = 0.6
-    task.train()
+def test_a_reward_takes_the_place_of_cross_entropy() -> None:
+    task = build(reward="bleu").train()
     assert task(0).metrics().keys() == {"loss/policy", "train/reward"}
     assert task.training and task.model.training
 
@@ -309,7 +304,6 @@ def test_the_pictures_are_texts_and_strips() -> None:
     ("options", "told"),
     [
         ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\)"),
-        ({"reward_from": 1.0}, r"^task\.reward_from must be in \[0, 1\)"),
         ({"reward": "spice"}, r"^task\.reward must be null or one of cider, bleu, got 'spice'\.$"),
         ({"gamma": 2.0}, r"^task\.gamma must be in \[0, 1\], got 2\.0\.$"),
         ({"coverage": -1.0}, r"^task\.coverage and task\.entropy must not be negative"),
