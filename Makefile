@@ -9,7 +9,7 @@ train: $(INSTALLED)
 	$(BIN)/python -m ram.train $(ARGS)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -1,8 +1,8 @@
 """Evaluate: ``python -m ram.evaluate run=DIR`` measures a run's best checkpoint on the test split again.
 
-A translator searches as ``task.search`` says, such as ``task.search.beam_size=5``. With ``source=FILE`` it translates
-that file line by line; ``n_best=3`` says the three best of every line, ``target=FILE`` measures it against that file.
-``beam_sizes=1,2,5`` shows what wider beams gain on the validation split, and what they cost.
+What speaks searches as ``task.search`` says, such as ``task.search.beam_size=5``; ``beam_sizes=1,2,5`` shows what wider
+beams gain on the validation split, and what they cost. With ``source=FILE`` a translator translates that file line by
+line; ``n_best=3`` says the three best of every line, ``target=FILE`` measures it against that file.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ram.corpora.parallel_files import read_both
 from ram.run_folder import RunFolder, table, told_in_a_sentence
 from ram.sequence.pictures import beam_curve
 from ram.tasks import Task
+from ram.tasks.caption import CaptionTask
 from ram.tasks.translate import TrainedTranslator, TranslateTask, bleu_and_chrf
 from ram.training import checkpoint
 
@@ -111,20 +112,20 @@ def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
     """What a wider beam gains on the validation split, and what it costs.
 
     Returns:
-        A table and a picture (H, W, 3) uint8.
+        A table of all that is measured, and a picture (H, W, 3) uint8 of what matters most.
     """
-    if not isinstance(task, TranslateTask):
-        raise InputError("beam_sizes needs the run of a translator.")
+    if not isinstance(task, TranslateTask | CaptionTask):
+        raise InputError("beam_sizes needs the run of a translator or captioner.")
     task.eval()
-    metric = "bleu" if task.bleu else "exact"
     rows = []
     for size in tqdm(sizes, unit="beams", disable=len(sizes) < 2):
         start = time.perf_counter()
         measured = task.measure_speech("validation", size)
-        rows.append((size, measured[metric], time.perf_counter() - start))
-    lines = [f"| beam | {metric} | seconds |", "| ---: | ---: | ---: |"]
-    lines += [f"| {size} | {value:.2f} | {seconds:.1f} |" for size, value, seconds in rows]
-    return "\n".join(lines), beam_curve(metric, rows)
+        rows.append({"beam": size} | measured | {"seconds": time.perf_counter() - start})
+    metric = next(name for name in (task.monitor, "bleu", "cider", "exact") if name in rows[0])
+    lines = [f"| {' | '.join(rows[0])} |", f"|{' ---: |' * len(rows[0])}"]
+    lines += [f"| {row['beam']} | {' | '.join(f'{value:.2f}' for value in list(row.values())[1:])} |" for row in rows]
+    return "\n".join(lines), beam_curve(metric, [(int(row["beam"]), row[metric], row["seconds"]) for row in rows])
 
 
 def main() -> None:

@@ -284,6 +284,11 @@ class CaptionTask(CorpusTask[Captions]):
             measured |= pointing(maps, self.model.encoder.grid, self.image_shape[1:], examples.boxes, named)
         return measured
 
+    def measure_speech(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
+        """BLEU, ROUGE-L, CIDEr-D and what the corpus judges of what the model says by itself."""
+        examples = self.split(split)
+        return self._judge([best[0] for best in self.describe(examples, beam_size)], examples)
+
     def _judge(self, said: Sequence[Words], examples: Captions) -> dict[str, float]:
         measured: dict[str, float] = bleu(said, examples.captions)
         for name, scores in {

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import ram
-from ram import play, train
+from ram import evaluate, play, train
 
 SMALL = [
     *("experiment=scenes", "corpus.num_train=16", "encoder.widths=[4,8,8]", "encoder.encoder.size=8"),
@@ -35,7 +35,7 @@ def _refusal(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
     return str(refused.value.code)
 
 
-def test_a_picture_of_any_size_is_described_and_drawn(
+def test_a_picture_of_any_size_is_described_and_drawn_and_beams_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _command(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a")
@@ -54,6 +54,14 @@ def test_a_picture_of_any_size_is_described_and_drawn(
     assert "nothing.png cannot be read as a picture" in _refusal(monkeypatch, "run=runs/a", "image=nothing.png")
     assert "Name a run and a picture" in _refusal(monkeypatch, "run=runs/a")
     assert "nothing else" in _refusal(monkeypatch, "run=runs/a", "image=b.png", "beam_size=2")
+
+    capsys.readouterr()
+    _command(monkeypatch, evaluate, "run=runs/a", "beam_sizes=1,2")
+    head, _, *rows, _ = capsys.readouterr().out.splitlines()
+    assert head.startswith("| beam | bleu_1 |") and "| cider |" in head and head.endswith("| right | seconds |")
+    assert [row.split("|")[1].strip() for row in rows] == ["1", "2"]
+    with Image.open("runs/a/beams.png") as drawn:
+        assert drawn.size[0] > 300
 
 
 def test_another_run_describes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

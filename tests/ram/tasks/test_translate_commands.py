@@ -151,7 +151,7 @@ def test_other_runs_do_not_translate(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("fine.txt").write_text("abc\n")
     assert "has not learnt to translate" in _refusal(monkeypatch, "run=runs/b", "source=fine.txt")
     assert "has no option task.search.beam_size" in _refusal(monkeypatch, "run=runs/b", "task.search.beam_size=2")
-    assert "needs the run of a translator" in _refusal(monkeypatch, "run=runs/b", "beam_sizes=1,2")
+    assert "needs the run of a translator or captioner" in _refusal(monkeypatch, "run=runs/b", "beam_sizes=1,2")
 
 
 def test_wider_beams_are_measured_and_drawn(
