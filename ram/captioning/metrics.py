@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ram.corpora import Words
 
@@ -15,6 +15,8 @@ _SIGMA = 6.0  # of CIDEr-D, in words
 
 References = Sequence[Sequence[Words]]
 """N times one caption or more."""
+Profile = list[tuple[dict[Words, float], float]]
+"""Of every order the weights of a caption's n-grams, and their norm."""
 
 
 def bleu(said: Sequence[Words], references: References) -> dict[str, float]:
@@ -90,6 +92,7 @@ class Cider:
 
     frequency: Counter[Words]
     images: int
+    _references: dict[Words, Profile] = field(default_factory=dict, repr=False, compare=False)  # met so far
 
     @classmethod
     def of(cls, references: References) -> Cider:
@@ -111,32 +114,31 @@ class Cider:
         return [self._score(caption, right) for caption, right in zip(said, references, strict=True)]
 
     def _score(self, caption: Words, references: Sequence[Words]) -> float:
-        total = 0.0
-        for order in _ORDERS:
-            mine = self._weigh(caption, order)
-            for each in references:
-                theirs = self._weigh(each, order)
+        total, profile = 0.0, self._profile(caption)
+        for each in references:
+            if each not in self._references:
+                self._references[each] = self._profile(each)
+            for (mine, length), (theirs, its_length) in zip(profile, self._references[each], strict=True):
                 # What is said more often than in the reference is cut, so that repetition does not pay.
                 shared = sum(
                     min(weight, theirs[gram]) * theirs[gram] for gram, weight in mine.items() if gram in theirs
                 )
-                lengths = _norm(mine.values()) * _norm(theirs.values())
-                if lengths:
+                if lengths := length * its_length:
                     total += shared / lengths * math.exp(-((len(caption) - len(each)) ** 2) / (2 * _SIGMA**2))
         return 10 * total / (len(_ORDERS) * len(references))
 
-    def _weigh(self, caption: Words, order: int) -> dict[Words, float]:
-        """How often each n-gram comes up, times the logarithm of how rare it is."""
-        return {
-            gram: count * math.log(self.images / max(1, self.frequency[gram]))
-            for gram, count in _counts(caption, order).items()
-        }
+    def _profile(self, caption: Words) -> Profile:
+        """Of every order how often n-grams come up times the logarithm of how rare they are, and the norm of that."""
+        profile = []
+        for order in _ORDERS:
+            weights = {
+                gram: count * math.log(self.images / max(1, self.frequency[gram]))
+                for gram, count in _counts(caption, order).items()
+            }
+            profile.append((weights, math.sqrt(sum(weight**2 for weight in weights.values()))))
+        return profile
 
 
 def _counts(words: Words, order: int) -> Counter[Words]:
     """The n-grams of a caption."""
     return Counter(zip(*(words[start:] for start in range(order)), strict=False))
-
-
-def _norm(weights: Iterable[float]) -> float:
-    return math.sqrt(sum(weight**2 for weight in weights))

@@ -123,7 +123,8 @@ class CaptionTask(CorpusTask[Captions]):
         model: builds the network; given ``vocabulary_size`` and ``image_shape``.
         baseline: builds what the reward of hard choices is compared with.
         batch_size: images a step.
-        rollouts_per_image: how often a step says each caption, with other hard choices.
+        rollouts_per_image: how often a step says each caption, with other hard choices; with a reward, how many
+            captions of each image it samples.
         min_count: how often a word must come up in training to be known.
         label_smoothing: share of the answer that is spread over all words, in [0, 1).
         coverage: weight of the penalty for places that were not read once in all (Xu et al. 2015, equation 14).
@@ -226,14 +227,17 @@ class CaptionTask(CorpusTask[Captions]):
         """Sampled captions, paid by what they are worth more than the likeliest (Rennie et al. 2017, equation 7)."""
         self.model.eval()  # what is sampled has the probabilities that are trained
         begun, memory = self.model.begin(images)
-        sampled = sample(self.model, begun, _LONGEST, memory)
         likeliest = sample(self.model, begun, _LONGEST, memory, temperature=0)
+        rows = torch.arange(len(images), device=self.device).repeat_interleave(self.rollouts)
+        begun, memory = take_rows((begun, memory), rows)
+        sampled = sample(self.model, begun, _LONGEST, memory)
         inputs, right = (each[:, :_LONGEST] for each in teacher_forced(sampled, self.device))
         said = self.model.decode(inputs, memory)
         log_prob, scored = -cross_entropy(said.logits, right), right != UNASKED
-        worth, before = (self._worth(each, examples.captions) for each in (sampled, likeliest))
-        advantage = (worth - before)[:, None].expand_as(log_prob)
-        loss = policy_gradient_loss(log_prob.mT, advantage.mT, scored.mT) * len(images) / scored.sum()
+        worth = self._worth(sampled, [examples.captions[row] for row in rows.tolist()])
+        before = self._worth(likeliest, examples.captions)
+        advantage = (worth - before[rows])[:, None].expand_as(log_prob)
+        loss = policy_gradient_loss(log_prob.mT, advantage.mT, scored.mT) * len(rows) / scored.sum()
 
         def metrics() -> dict[str, float]:
             return {"loss/policy": loss.item(), "train/reward": worth.mean().item()}
