@@ -18,6 +18,7 @@ GLYPHS = ["num_train=48", "num_validation=12", "num_test=12"]
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = {
     "aerial": DATA / "ucm_captions",
+    "aerial_hard": DATA / "ucm_captions",
     "inflection": DATA / "inflection",
     "multi30k": DATA / "multi30k",
     "pronunciation": DATA / "cmudict",
@@ -27,9 +28,13 @@ FOLDERS = {
     "translation_recurrent": DATA / "multi30k",
 }
 SPOKEN = ["encoder.size=8", "decoder.size=8", "task.model.words.size=8", "task.search.max_length=5"]
+AERIAL = ["corpus.size=16", "encoder.widths=[4,8]", "decoder.size=16", "task.search.max_length=5"]
+SCENES = ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16", "task.model.words.size=16"]
 TEXTS = {
-    "aerial": ["corpus.size=16", "encoder.widths=[4,8]", "decoder.size=16", "task.search.max_length=5"],
-    "scenes": ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16", "task.model.words.size=16"],
+    "aerial": AERIAL,
+    "aerial_hard": AERIAL,
+    "scenes": SCENES,
+    "scenes_hard": SCENES,
     "scenes_glimpses": ["corpus.num_train=64", "decoder.size=16"],
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
     "inflection": SPOKEN,
