@@ -19,6 +19,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = {
     "aerial": DATA / "ucm_captions",
     "aerial_hard": DATA / "ucm_captions",
+    "aerial_self_critical": DATA / "ucm_captions",
     "inflection": DATA / "inflection",
     "multi30k": DATA / "multi30k",
     "pronunciation": DATA / "cmudict",
@@ -33,6 +34,7 @@ SCENES = ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16", "t
 TEXTS = {
     "aerial": AERIAL,
     "aerial_hard": AERIAL,
+    "aerial_self_critical": AERIAL,
     "scenes": SCENES,
     "scenes_hard": SCENES,
     "scenes_glimpses": ["corpus.num_train=64", "decoder.size=16"],
