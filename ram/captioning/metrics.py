@@ -19,15 +19,17 @@ Profile = list[tuple[dict[Words, float], float]]
 """Of every order the weights of a caption's n-grams, and their norm."""
 
 
-def bleu(said: Sequence[Words], references: References) -> dict[str, float]:
+def bleu(said: Sequence[Words], references: References, smoothed: bool = False) -> dict[str, float]:
     """BLEU-1 to BLEU-4 of a whole corpus, in percent (Papineni et al. 2002).
 
-    Words are compared as they are, nothing is smoothed, and the length of a caption is compared with that of the
-    reference that comes closest to it, the shorter of two.
+    Words are compared as they are, and the length of a caption is compared with that of the reference that comes
+    closest to it, the shorter of two.
 
     Args:
         said: N captions.
         references: of each.
+        smoothed: of two words or more, count one n-gram more, which is right (Lin and Och 2004, section 4): one caption
+            by itself may have none.
     """
     hits, totals, lengths = dict.fromkeys(_ORDERS, 0), dict.fromkeys(_ORDERS, 0), [0, 0]
     for caption, right in zip(said, references, strict=True):
@@ -43,7 +45,8 @@ def bleu(said: Sequence[Words], references: References) -> dict[str, float]:
     brevity = math.exp(min(0.0, 1 - lengths[1] / lengths[0])) if lengths[0] else 0.0
     measured, logarithm = {}, 0.0
     for order in _ORDERS:
-        logarithm += math.log(hits[order] / totals[order]) if hits[order] else -math.inf
+        more = smoothed and order > 1
+        logarithm += math.log((hits[order] + more) / (totals[order] + more)) if hits[order] + more else -math.inf
         measured[f"bleu_{order}"] = 100 * brevity * math.exp(logarithm / order)
     return measured
 

@@ -52,7 +52,7 @@ class Search:
     Attributes:
         beam_size: hypotheses followed at once; 1 takes the likeliest word at every step.
         length_penalty: 0 ranks hypotheses by log-probability, 1 by its mean over the words.
-        max_length: words said, at most; None for twice the source's and ten.
+        max_length: words said, at most; None for twice the source's and ten, or for 40 where it is an image.
     """
 
     beam_size: int = 1
@@ -123,7 +123,7 @@ def sample(
     ended = torch.zeros(len(begun), dtype=torch.bool, device=begun.device)
     for _ in range(_longest(model, begun, max_length)):
         said = model.decode(words, memory, state)
-        state, logits = said.state, _next(said)
+        state, logits = said.state, sayable(said.logits[:, -1])
         chosen = torch.multinomial(truncated(logits, temperature, top_k, top_p), 1, generator=generator)
         words = torch.where(ended[:, None], END, chosen)
         ended = ended | (words[:, 0] == END)
@@ -177,7 +177,7 @@ def beam_search(
     total[:, 0] = 0  # at first all are one
     for length in range(1, max_length + 1):
         said = model.decode(words, memory, state)
-        log_probs = _next(said).log_softmax(-1).view(len(alive), beam_size, -1)
+        log_probs = sayable(said.logits[:, -1]).log_softmax(-1).view(len(alive), beam_size, -1)
         best, where = (total[..., None] + log_probs).flatten(1).topk(beam_size)
         parent, word = where // log_probs.shape[-1], where % log_probs.shape[-1]
         room = torch.tensor([beam_size - len(found[row]) for row in alive], device=device)
@@ -220,10 +220,10 @@ def take_rows(tree: Any, rows: Tensor) -> Any:
     return tree
 
 
-def _next(said: Said) -> Tensor:
-    """Logits of the next word, (B, K), of which what is no word has none."""
-    logits = said.logits[:, -1].clone()
-    logits[:, NO_WORDS] = -math.inf
+def sayable(logits: Tensor) -> Tensor:
+    """Logits (..., K) of what may be said: what is no word has none."""
+    logits = logits.clone()
+    logits[..., NO_WORDS] = -math.inf
     return logits
 
 

@@ -24,7 +24,7 @@ from ram.corpora import Words
 from ram.corpora.captions import CaptionCorpus, Captions
 from ram.corpora.vocabulary import Vocabulary, learned
 from ram.reinforce import policy_gradient_loss
-from ram.sequence.search import Search, beam_search, sample, take_rows
+from ram.sequence.search import Search, beam_search, sample, sayable, take_rows
 from ram.tasks import Picture, StepResult, part
 from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, answer_loss, cross_entropy, teacher_forced
 
@@ -32,6 +32,7 @@ Monitor = Literal["cider", "bleu_4", "right", "perplexity"]
 Reward = Literal["cider", "bleu"]
 
 _DRAWN, _WRITTEN, _LONGEST = 6, 24, 40
+_END = ""  # which no word is
 
 
 class TrainedCaptioner:
@@ -116,7 +117,9 @@ class CaptionTask(CorpusTask[Captions]):
 
     A step shows every image with one of its captions, drawn at random. With a reward it is self-critical instead
     (Rennie et al. 2017): captions are sampled, and paid by how much better they are than the likeliest one. The model
-    must speak by then: it starts from the weights of an earlier run.
+    must speak by then: it starts from the weights of an earlier run. A reward trains what is said, and not where hard
+    attention or a glimpse looks, which is the likeliest place then: the options of cross-entropy and of hard choices are
+    of no use beside it.
 
     Args:
         corpus: where images and captions come from.
@@ -182,7 +185,8 @@ class CaptionTask(CorpusTask[Captions]):
         train = self.split("train")
         self.vocabulary = learned(list(chain(*train.captions)), min_count)
         self.image_shape = tuple(train.images.shape[1:])
-        self._cider = Cider.of(train.captions) if reward == "cider" else None
+        ended = [[(*each, _END) for each in some] for some in train.captions]
+        self._cider = Cider.of(ended) if reward == "cider" else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
@@ -226,14 +230,16 @@ class CaptionTask(CorpusTask[Captions]):
     def _criticise(self, images: Tensor, examples: Captions) -> StepResult:
         """Sampled captions, paid by what they are worth more than the likeliest (Rennie et al. 2017, equation 7)."""
         self.model.eval()  # what is sampled has the probabilities that are trained
+        longest = self._longest
         begun, memory = self.model.begin(images)
-        likeliest = sample(self.model, begun, _LONGEST, memory, temperature=0)
+        likeliest = sample(self.model, begun, longest, memory, temperature=0)
         rows = torch.arange(len(images), device=self.device).repeat_interleave(self.rollouts)
         begun, memory = take_rows((begun, memory), rows)
-        sampled = sample(self.model, begun, _LONGEST, memory)
-        inputs, right = (each[:, :_LONGEST] for each in teacher_forced(sampled, self.device))
+        sampled = sample(self.model, begun, longest, memory)
+        # What was cut short did not say that it ends.
+        inputs, right = (each[:, :longest] for each in teacher_forced(sampled, self.device))
         said = self.model.decode(inputs, memory)
-        log_prob, scored = -cross_entropy(said.logits, right), right != UNASKED
+        log_prob, scored = -cross_entropy(sayable(said.logits), right), right != UNASKED
         worth = self._worth(sampled, [examples.captions[row] for row in rows.tolist()])
         before = self._worth(likeliest, examples.captions)
         advantage = (worth - before[rows])[:, None].expand_as(log_prob)
@@ -245,13 +251,21 @@ class CaptionTask(CorpusTask[Captions]):
         self.model.train()
         return StepResult(loss, metrics)
 
+    @property
+    def _longest(self) -> int:
+        """How many words are sampled at most."""
+        longest = self.search.max_length or _LONGEST
+        return min(longest, self.model.max_length or longest)
+
     def _worth(self, said: Sequence[Sequence[int]], references: Sequence[Sequence[Words]]) -> Tensor:
-        """The reward of captions, (B,)."""
+        """The reward of captions, (B,). The end counts as a word, or it would pay to break off."""
         words = [tuple(self.vocabulary.decode(each)) for each in said]
+        words = [each if len(each) == self._longest else (*each, _END) for each in words]
+        ended = [[(*each, _END) for each in some] for some in references]
         if self._cider is not None:
-            worth = self._cider(words, references)
+            worth = self._cider(words, ended)
         else:
-            worth = [bleu([each], [some])["bleu_4"] / 100 for each, some in zip(words, references, strict=True)]
+            worth = [bleu([each], [some], True)["bleu_4"] / 100 for each, some in zip(words, ended, strict=True)]
         return torch.tensor(worth, device=self.device)
 
     @torch.no_grad()

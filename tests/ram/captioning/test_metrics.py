@@ -94,3 +94,12 @@ def test_a_reference_itself_is_best_and_all_stay_in_their_range(drawn: list) -> 
 
 def _bleu(said: list[str], right: list[list[str]]) -> dict[str, float]:
     return bleu([tuple(each.split()) for each in said], [[tuple(each.split()) for each in some] for some in right])
+
+
+def test_a_caption_of_few_words_has_bleu_of_its_own_when_smoothed() -> None:
+    right = [[("a", "bright", "six")]]
+    assert bleu([("a", "bright", "six")], right)["bleu_4"] == 0
+    assert bleu([("a", "bright", "six")], right, smoothed=True)["bleu_4"] == pytest.approx(100)
+    # 2 of 3 words, 1 + 1 of 2 + 1 pairs, 0 + 1 of 1 + 1 triples, 0 + 1 of 0 + 1 fours
+    measured = bleu([("a", "bright", "two")], right, smoothed=True)["bleu_4"]
+    assert measured == pytest.approx(100 * (2 / 3 * 2 / 3 * 1 / 2 * 1) ** 0.25)

@@ -23,7 +23,8 @@ from ram.corpora.vocabulary import END, START
 from ram.networks import GlimpseNetwork, LocationNetwork
 from ram.sequence import decoders
 from ram.sequence.decoders import Attending
-from ram.sequence.models import WordVectors
+from ram.sequence.models import Said, WordVectors
+from ram.sequence.search import NO_WORDS
 from ram.tasks.caption import CaptionTask, TrainedCaptioner
 from ram.tasks.translate import Search
 
@@ -318,3 +319,47 @@ def test_the_pictures_are_texts_and_strips() -> None:
 def test_wrong_options_are_refused_by_name(options: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         build(**options)
+
+
+class Fixed(torch.nn.Module):
+    """Speaks two words at most, each with probabilities that hang on the one before and are parameters."""
+
+    max_length = None
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.randn(words, words, generator=torch.Generator().manual_seed(1)))
+
+    def begin(self, images: Tensor) -> tuple[Tensor, None]:
+        return torch.full((len(images), 1), START), None
+
+    def decode(self, words: Tensor, memory: Any, state: Any = None, need_weights: bool = False) -> Said:
+        return Said(self.logits[words], self.logits[words])
+
+
+def test_the_gradient_of_sampled_captions_is_that_of_their_expected_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = build(reward="bleu", rollouts_per_image=4000, search=Search(max_length=2))
+    model = task.model = Fixed(len(task.vocabulary))
+    examples = task.split("train").choose([0])
+
+    def paid(said: Sequence[Sequence[int]], references: Any) -> Tensor:
+        return torch.tensor([float(len(each)) + sum(each) ** 2 / 50 for each in said])
+
+    monkeypatch.setattr(task, "_worth", paid)
+    torch.manual_seed(0)
+    torch.stack([task._criticise(examples.images, examples).loss for _ in range(10)]).mean().backward()
+    estimated, model.logits.grad = model.logits.grad, None
+
+    sayable = [number for number in range(len(task.vocabulary)) if number not in NO_WORDS]
+    share = torch.full_like(model.logits, -math.inf)
+    share[:, sayable] = model.logits[:, sayable]
+    share = share.softmax(-1)
+    expected, words = torch.zeros(()), torch.zeros(())
+    for first in sayable:
+        for second in sayable if first != END else [END]:
+            probability = share[START, first] * (1.0 if first == END else share[first, second])
+            said = [number for number in (first, second) if number != END]
+            expected = expected - probability * paid([said], None)[0]
+            words = words + probability.detach() * (1 if first == END else 2)
+    (expected / words).backward()
+    torch.testing.assert_close(estimated, model.logits.grad, atol=0.02, rtol=0.05)
