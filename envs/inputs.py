@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -26,6 +27,13 @@ def check_counts(owner: str, **values: int | None) -> None:
             raise InputError(f"{owner}.{name} must be at least 1, got {value}.")
 
 
+def check_builds(name: str, builder: Any, kind: type, told: str) -> None:
+    """Refuses what builds another kind of thing, as far as that can be seen; ``told`` says what it should be for."""
+    built = builder.func if isinstance(builder, partial) else builder
+    if isinstance(built, type) and not issubclass(built, kind):
+        raise InputError(f"{name} must be one of {told}, got {built.__name__}.")
+
+
 def check_positive(name: str, value: float) -> None:
     """Refuses what is no finite number above 0."""
     if not 0 < value < math.inf:
@@ -46,6 +54,18 @@ def read(name: str, value: Any, device: torch.device) -> Tensor:
         return torch.from_numpy(np.array(value)).to(device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} must be an array of numbers: {error}") from error
+
+
+def read_images(asked_by: str, value: Any) -> Tensor:
+    """Images as float32 in [0, 1], or as uint8; of any shape."""
+    images = torch.as_tensor(value)
+    if images.is_floating_point():
+        images = images.float()
+        if not ((images >= 0) & (images <= 1)).all():
+            raise InputError(f"{asked_by} needs floats in [0, 1], or uint8: divide the images by their largest value.")
+    elif images.dtype != torch.uint8:
+        raise InputError(f"{asked_by} needs images of floats in [0, 1], or of uint8, got {describe(images)}.")
+    return images
 
 
 def read_integers(name: str, value: Any, count: int, high: int | None, device: torch.device) -> Tensor:

@@ -59,6 +59,8 @@ def check(config: DictConfig) -> None:
         torch.empty(0, device=plain.get("device"))
     except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"device={plain.get('device')} cannot be used: {str(error).splitlines()[0]}") from error
+    if not isinstance(plain.get("init"), str | None):
+        raise InputError(f"init must be null or the folder of a run, got {plain['init']!r}.")
     for name, least in [("seed", 0), ("num_threads", 1)]:
         value = plain.get(name)
         if not isinstance(value, int) or value < least:

@@ -214,10 +214,12 @@ class LocationNetwork(nn.Module):
             self.register_buffer("log_std", log_std)
 
     def anneal(self, progress: float) -> None:
-        """Sets the scheduled deviation when a share of the budget, in [0, 1], is spent."""
+        """Sets the deviation when a share of the budget, in [0, 1], is spent, unless it is learned."""
         if self.final_std is not None:
             scheduled = (1 - progress) * math.log(self.initial_std) + progress * math.log(self.final_std)
             self.log_std.fill_(scheduled)
+        elif not isinstance(self.log_std, nn.Parameter):
+            self.log_std.fill_(math.log(self.initial_std))
 
     def forward(self, features: Tensor) -> Gaussian:
         """(..., D) -> the distribution of the next location."""

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
+from envs.inputs import check_builds
 from envs.sensor import GlimpseSensor, PreparedImages, Sensor, pixel
 from ram.attention import Read
-from ram.captioning.encoders import ImageEncoder
+from ram.captioning.encoders import ImageEncoder, Pixels
 from ram.corpora.vocabulary import START
 from ram.networks import GlimpseNetwork, LocationNetwork
 from ram.sequence.decoders import Decoder, Memory, Reading, Widths
@@ -42,11 +43,14 @@ class Captioner(Speaking):
         dropout: float = 0.0,
         tied: bool = False,
     ) -> None:
+        check_builds("encoder", encoder, ImageEncoder, "images, such as encoder=convolutional")
         vectors, seen_by = words(vocabulary_size), encoder(image_shape)
         width = seen_by.output_size
         widths = Widths(vectors.size, width, width, width, seen_by.grid)
         super().__init__(vectors, decoder(widths), vocabulary_size, dropout, tied)
         self.encoder = seen_by
+        if self.sensor is not None and not isinstance(seen_by, Pixels):
+            raise InputError("decoder=glimpse looks at the image itself, pixel by pixel: set encoder=pixels.")
         places = seen_by.grid[0] * seen_by.grid[1]
         if self.decoder.source_limit is not None and places > self.decoder.source_limit:
             raise InputError(
@@ -92,7 +96,8 @@ class Glimpse(Reading):
     """Looks at the image through a glimpse sensor, where the state it is asked from would look (Mnih et al. 2014).
 
     The source is the image pixel by pixel; nothing of it is known but what the looks so far have shown. The place is
-    sampled in training, to be trained by REINFORCE through its log-probability, and the policy's mean in evaluation.
+    sampled in training, to be trained by REINFORCE through its log-probability, and the policy's mean in evaluation. A
+    policy that has no mean takes the same random places for every image then.
 
     Args:
         query_size: width of the decoder's state.
@@ -126,8 +131,12 @@ class Glimpse(Reading):
         if query.shape[1] != 1:
             raise InputError("A glimpse is one look a word: set decoder.read=before.")
         choices = self.location(query[:, 0])
-        noise = torch.randn(len(query), 2, device=query.device)
-        location = choices.sample(noise) if self.training else choices.preferred(noise)
+        if self.training:
+            location = choices.sample(torch.randn(len(query), 2, device=query.device))
+        else:  # a policy that always draws looks where it did before when a caption is read again
+            generator = torch.Generator().manual_seed(int(step[0]))
+            noise = torch.randn(1, 2, generator=generator).to(query.device)
+            location = choices.preferred(noise.expand(len(query), 2))
         seen = location.clamp(-1, 1)
         context = self.glimpse(self.sensor(memory.prepared, seen), seen)
         rows, columns = self.grid

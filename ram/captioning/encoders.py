@@ -143,21 +143,25 @@ class Backbone(ImageEncoder):
         try:
             network = get_model(name, weights=weights)
         except (ValueError, KeyError) as error:
-            raise InputError(f"encoder.name={name}, encoder.weights={weights}: {error}.") from error
+            told = f"no weights {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"encoder.name={name}, encoder.weights={weights}: {told}.") from error
         except OSError as error:
             raise InputError(
                 f"The weights of encoder.name={name} cannot be downloaded ({error}): set encoder.weights=null, or put "
                 "the file into torch's folder of checkpoints."
             ) from error
-        try:
-            self.network = create_feature_extractor(network, [layer])
-        except ValueError as error:
-            raise InputError(f"encoder.layer={layer} is no layer of {name}.") from error
         self.layer, self.trained_from, self.is_trained = layer, trained_from, trained_from == 0
         self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1), persistent=False)
-        with torch.no_grad():
-            shape = self.network.eval()(torch.zeros(1, 3, *image_shape[1:]))[layer].shape
+        try:
+            self.network = create_feature_extractor(network, [layer])
+            with torch.no_grad():
+                shape = self.network.eval()(torch.zeros(1, 3, *image_shape[1:]))[layer].shape
+        except ValueError as error:
+            raise InputError(f"encoder.layer={layer} is no layer of {name}.") from error
+        except (RuntimeError, AssertionError) as error:  # too small for its layers, or not of the size it insists on
+            height, width = image_shape[1:]
+            raise InputError(f"encoder.name={name} cannot see images of {height} x {width} pixels.") from error
         if len(shape) != 4:
             raise InputError(f"encoder.layer={layer} of {name} tells {tuple(shape[1:])}, which is no grid of vectors.")
         self.output_size, self.grid = shape[1], (shape[2], shape[3])

@@ -35,10 +35,9 @@ def pointing(
         ``mass_in_box`` in percent of the words that name something.
     """
     together = torch.cat(list(maps))
-    of_words = {
-        "map_entropy": -torch.special.xlogy(together, together).sum(-1),
-        "map_change": torch.cat([each.diff(dim=0).abs().sum(-1) / 2 for each in maps]),
-    }
+    of_words = {"map_change": torch.cat([each.diff(dim=0).abs().sum(-1) / 2 for each in maps])}
+    if (together >= 0).all():  # there is no entropy of unnormalised weights
+        of_words["map_entropy"] = -torch.special.xlogy(together, together).sum(-1)
     measured = {name: float(values.mean()) for name, values in of_words.items() if len(values)}
     asked = [(number, place) for number, row in enumerate(named) for place, things in enumerate(row) if things]
     if boxes is None or not asked:

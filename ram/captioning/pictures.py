@@ -54,7 +54,7 @@ def strips(
         _show(figure.add_subplot(places[line, 0]), picture, "")
         for place, word in enumerate(caption):
             axes = figure.add_subplot(places[line + place // _ACROSS, 1 + place % _ACROSS])
-            seen = weights[number, place].view(1, 1, *grid)
+            seen = weights[number, place].view(1, 1, *grid).clamp(min=0)
             if sensor is None:
                 lit = F.interpolate(seen / seen.max().clamp(min=1e-9), picture.shape[:2], mode="bilinear")
                 _show(axes, _lit(picture, lit[0, 0, :, :, None].numpy()), word)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,9 @@ class Source:
     """Pictures of any size, scaled to fit a square, and the words of their captions in small letters.
 
     The file holds ``images``, a list of ``{"filename", "split", "sentences": [{"tokens" or "raw"}]}``, perhaps with
-    ``"filepath"``, a folder within that of the pictures. A picture is found under another suffix too. Captions without
-    a word are left out, as are pictures that have no other, and a warning tells how many.
+    ``"filepath"``, a folder within that of the pictures. A split is "train" or "restval", "val" or "test". A picture is
+    found under another suffix too. Captions without a word are left out, as are pictures that have no other, and a
+    warning tells how many.
 
     Attributes:
         root: the folder of both.
@@ -52,14 +53,17 @@ class Source:
     def load(self, split: Split) -> Captions:
         check_split(split)
         path = Path(self.root).expanduser() / self.file
-        entries = [entry for entry in _read(path) if _SPLITS.get(entry.get("split", "")) == split]
+        entries = [entry for entry in _read(path) if _SPLITS[entry["split"]] == split]
         if not entries:
             raise InputError(f"{path} has no image of the {split} split: give it some.")
         captions = [tuple(filter(None, map(self._words, entry["sentences"]))) for entry in entries]
         empty = sum(len(entry["sentences"]) - len(some) for entry, some in zip(entries, captions, strict=True))
-        if empty:
-            left = f", and {captions.count(())} images" if () in captions else ""
-            warnings.warn(f"{path}: {empty} captions of the {split} split have no word{left} left out.", stacklevel=2)
+        if empty or () in captions:
+            warnings.warn(
+                f"{path}: in the {split} split {empty} captions without a word are left out, and {captions.count(())} "
+                "images without a caption.",
+                stacklevel=2,
+            )
         if not any(captions):
             raise InputError(f"{path} has no caption of the {split} split with a word.")
         paths = self._find(path, [entry for entry, some in zip(entries, captions, strict=True) if some])
@@ -96,11 +100,28 @@ def _read(path: Path) -> list[dict[str, Any]]:
     """The entries of all images."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))["images"]
-        whole = all(isinstance(entry["filename"], str) and isinstance(entry["sentences"], list) for entry in entries)
+        wrong = next((fault for entry in entries for fault in _faults(entry)), None)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): corpus.root must be its folder.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no JSON with images, filenames and sentences ({error!r}).") from error
-    if not whole:
-        raise InputError(f"{path} has an image whose filename is no text or whose sentences are no list.")
+    if wrong is not None:
+        raise InputError(f"{path}: {wrong}.")
     return entries
+
+
+def _faults(entry: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the entry of an image."""
+    name, split, sentences = entry["filename"], entry.get("split"), entry["sentences"]
+    if not isinstance(name, str) or not isinstance(entry.get("filepath", ""), str):
+        yield f"the filename {name!r} or its filepath is no text"
+    if not isinstance(split, str) or split not in _SPLITS:
+        yield f"the split of {name} must be one of {', '.join(_SPLITS)}, got {split!r}"
+    if not isinstance(sentences, list):
+        yield f"the sentences of {name} are no list"
+        return
+    for sentence in sentences:
+        told = sentence if isinstance(sentence, dict) else {"raw": None}
+        tokens, raw = told.get("tokens", []), told.get("raw", "")
+        if not isinstance(tokens, list) or not all(isinstance(each, str) for each in [*tokens, raw]):
+            yield f"a sentence of {name} has neither a list of words as tokens nor a text as raw"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, permutations
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -102,7 +102,8 @@ class Source:
         chance = random.Random(f"{self.seed} {split}")
         inks = {size: _inks(split, pixels, self.seed) for size, pixels in _PIXELS.items()}
         count = self.num_train if split == "train" else _HELD_OUT
-        images = torch.randn(count, 1, self.size, self.size, generator=torch.Generator().manual_seed(self.seed)) * 0.02
+        noise = torch.Generator().manual_seed(3 * self.seed + get_args(Split).index(split))
+        images = torch.randn(count, 1, self.size, self.size, generator=noise) * 0.02
         boxes = torch.zeros(count, self.num_objects, 4)
         scenes = [_scene(chance, self.size, chance.randint(1, self.num_objects)) for _ in range(count)]
         captions = []

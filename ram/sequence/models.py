@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_counts, check_share
+from envs.inputs import check_builds, check_counts, check_share
 from ram.corpora.vocabulary import END, PADDING, UNKNOWN
 from ram.networks import read_out
 from ram.sequence.encoders import Encoder, log_prob_within
@@ -99,6 +99,7 @@ class Classifier(nn.Module):
             raise InputError(f"task.model.hidden_size must not be negative, got {hidden_size}.")
         check_share("task.model.dropout", dropout)
         self.words = words(vocabulary_size)
+        check_builds("encoder", encoder, Encoder, "texts, such as encoder=lstm")
         self.encoder = encoder(self.words.size)
         self.reader = reader(self.encoder.output_size, self.encoder.directions)
         self.dropout = nn.Dropout(dropout)
@@ -144,6 +145,7 @@ class Tagger(nn.Module):
         super().__init__()
         check_share("task.model.dropout", dropout)
         self.words = words(vocabulary_size)
+        check_builds("encoder", encoder, Encoder, "texts, such as encoder=lstm")
         self.encoder = encoder(self.words.size)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(self.encoder.output_size, num_classes)

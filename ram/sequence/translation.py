@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.inputs import check_builds
 from ram.attention import Read
 from ram.attention.selection import Unnormalised
 from ram.corpora.vocabulary import PADDING, START
@@ -103,6 +104,7 @@ class EncoderDecoder(Speaking, Translator):
     ) -> None:
         source_words = words(source_size)
         target_words = source_words if shared else words(target_size)
+        check_builds("encoder", encoder, Encoder, "texts, such as encoder=lstm")
         read_by, width = encoder(source_words.size), target_words.size
         read_out = reader(read_by.output_size, read_by.directions)
         said_by = decoder(Widths(width, width, read_by.output_size, read_out.output_size))

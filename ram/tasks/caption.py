@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import Split
-from envs.inputs import check_counts, check_share
+from envs.inputs import check_counts, check_share, read_images
 from envs.random import RowRandom
 from envs.scene import UNASKED
 from ram.baselines import Baseline
@@ -26,7 +27,14 @@ from ram.corpora.vocabulary import Vocabulary, learned
 from ram.reinforce import policy_gradient_loss
 from ram.sequence.search import Search, beam_search, sample, sayable, take_rows
 from ram.tasks import Picture, StepResult, part
-from ram.tasks.corpus import EVALUATION_BATCH, CorpusTask, answer_loss, cross_entropy, teacher_forced
+from ram.tasks.corpus import (
+    EVALUATION_BATCH,
+    CorpusTask,
+    answer_loss,
+    check_length,
+    cross_entropy,
+    teacher_forced,
+)
 
 Monitor = Literal["cider", "bleu_4", "right", "perplexity"]
 Reward = Literal["cider", "bleu"]
@@ -59,11 +67,11 @@ class TrainedCaptioner:
         self.model, self.vocabulary, self.corpus, self.search = model.to(device).eval(), vocabulary, corpus, search
         self.image_shape, self.device = tuple(image_shape), torch.device(device)
 
-    def caption(self, images: Tensor, beam_size: int | None = None) -> list[str]:
+    def caption(self, images: Tensor | np.ndarray, beam_size: int | None = None) -> list[str]:
         """The best caption that is found for each image, (N, C, H, W), uint8 or float in [0, 1]."""
         return [best[0] for best in self.n_best(images, 1, beam_size)]
 
-    def n_best(self, images: Tensor, number: int, beam_size: int | None = None) -> list[list[str]]:
+    def n_best(self, images: Tensor | np.ndarray, number: int, beam_size: int | None = None) -> list[list[str]]:
         """The best ``number`` that are found for each image, the best first; as :meth:`caption`."""
         size = max(number, self.search.beam_size) if beam_size is None else beam_size
         found = describe(self.model, self.vocabulary, self._checked(images), self.search, size, number)
@@ -71,7 +79,7 @@ class TrainedCaptioner:
 
     def sample(
         self,
-        images: Tensor,
+        images: Tensor | np.ndarray,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
@@ -94,7 +102,7 @@ class TrainedCaptioner:
         return [self.corpus.detokenize(self.vocabulary.decode(words)) for words in found]
 
     @torch.no_grad()
-    def look(self, images: Tensor) -> tuple[list[Words], Tensor | None]:
+    def look(self, images: Tensor | np.ndarray) -> tuple[list[Words], Tensor | None]:
         """The words of the best caption of each image, and where each looks.
 
         Returns:
@@ -104,12 +112,17 @@ class TrainedCaptioner:
         seen = self._checked(images)
         said = [best[0] for best in describe(self.model, self.vocabulary, seen, self.search, self.search.beam_size)]
         inputs, _ = teacher_forced([self.vocabulary.encode(words) for words in said], self.device)
+        inputs = inputs[:, : self.model.max_length]
         return said, self.model(_brightness(seen), inputs, need_weights=True).weights
 
-    def _checked(self, images: Tensor) -> Tensor:
-        if tuple(images.shape[1:]) != self.image_shape:
-            raise InputError(f"Images must be (N, {', '.join(map(str, self.image_shape))}), got {tuple(images.shape)}.")
-        return images.to(self.device)
+    def _checked(self, images: Tensor | np.ndarray) -> Tensor:
+        tensor = read_images("A captioner", images)
+        if tuple(tensor.shape[1:]) != self.image_shape or not len(tensor):
+            raise InputError(
+                f"Images must be (N, {', '.join(map(str, self.image_shape))}) with N of at least 1, got "
+                f"{tuple(tensor.shape)}."
+            )
+        return tensor.to(self.device)
 
 
 class CaptionTask(CorpusTask[Captions]):
@@ -118,8 +131,8 @@ class CaptionTask(CorpusTask[Captions]):
     A step shows every image with one of its captions, drawn at random. With a reward it is self-critical instead
     (Rennie et al. 2017): captions are sampled, and paid by how much better they are than the likeliest one. The model
     must speak by then: it starts from the weights of an earlier run. A reward trains what is said, and not where hard
-    attention or a glimpse looks, which is the likeliest place then: the options of cross-entropy and of hard choices are
-    of no use beside it.
+    attention or a glimpse looks, which is the likeliest place then; the options of cross-entropy and of hard choices
+    are of no use beside it.
 
     Args:
         corpus: where images and captions come from.
@@ -130,7 +143,8 @@ class CaptionTask(CorpusTask[Captions]):
             captions of each image it samples.
         min_count: how often a word must come up in training to be known.
         label_smoothing: share of the answer that is spread over all words, in [0, 1).
-        coverage: weight of the penalty for places that were not read once in all (Xu et al. 2015, equation 14).
+        coverage: weight of the penalty for places that were not read once in all, the mean over the places (Xu et al.
+            2015, equation 14, have the sum).
         entropy: what a nat of the hard choices' entropy is worth beside a nat of the right word's log-probability.
         policy_weight: of the hard choices' loss.
         gamma: discount of what later words earn a hard choice; 0 pays it by its own word.
@@ -143,6 +157,7 @@ class CaptionTask(CorpusTask[Captions]):
     """
 
     unit = "images"
+    examples = Captions
     corpus: Any
 
     def __init__(
@@ -177,6 +192,8 @@ class CaptionTask(CorpusTask[Captions]):
                 f"task.monitor must be cider, bleu_4, perplexity, or right with corpus=scenes; got {monitor!r}."
             )
         check_counts("task", rollouts_per_image=rollouts_per_image)
+        if augmentation is not None and not callable(augmentation):
+            raise InputError(f"task.augmentation must be null or name a _target_, got {augmentation!r}.")
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
         self.rollouts = rollouts_per_image
         self.label_smoothing, self.coverage, self.entropy, self.gamma = label_smoothing, coverage, entropy, gamma
@@ -192,6 +209,10 @@ class CaptionTask(CorpusTask[Captions]):
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
             self.baseline = baseline(feature_size=self.model.known_size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
+        if self.model.max_length is not None:
+            for split in get_args(Split):
+                for caption in chain(*self.split(split).captions):
+                    check_length(f"in the {split} split", caption, len(caption), self.model.max_length - 1)
 
     @staticmethod
     def lengths(examples: Captions) -> list[int]:
@@ -201,6 +222,10 @@ class CaptionTask(CorpusTask[Captions]):
     def ask(self, captions: Sequence[Words]) -> tuple[Tensor, Tensor]:
         """What some captions go on from and what is to be said; see :func:`ram.tasks.corpus.teacher_forced`."""
         return teacher_forced([self.vocabulary.encode(caption) for caption in captions], self.device)
+
+    def _again(self, said: Sequence[Words]) -> Tensor:
+        """What was said, to be read once more: (B, T) int64, with as many words as the model has positions for."""
+        return self.ask(said)[0][:, : self.model.max_length]
 
     def forward(self, step: int) -> StepResult:
         examples = self.begin(step)
@@ -288,7 +313,7 @@ class CaptionTask(CorpusTask[Captions]):
             batch = examples.choose(range(start, min(start + EVALUATION_BATCH, len(examples))))
             memory = self.model.see(_brightness(batch.images.to(self.device)))
             told = said[start : start + EVALUATION_BATCH]
-            weights = self.model.decode(self.ask(told)[0], memory, need_weights=True).weights
+            weights = self.model.decode(self._again(told), memory, need_weights=True).weights
             if weights is not None:
                 maps += [some[: len(words)].cpu() for some, words in zip(weights, told, strict=True)]
             for place in range(max(map(len, batch.captions))):
@@ -348,7 +373,7 @@ class CaptionTask(CorpusTask[Captions]):
         numbers = _spread(_DRAWN, len(some))
         shown, told = some.choose(numbers), [said[number] for number in numbers]
         images = _brightness(shown.images)
-        weights = self.model(images.to(self.device), self.ask(told)[0], need_weights=True).weights
+        weights = self.model(images.to(self.device), self._again(told), need_weights=True).weights
         if weights is not None:
             drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid, self.model.sensor)
         return drawn

@@ -41,11 +41,15 @@ class CorpusTask(Task, Generic[Examples_]):
         policy_weight: of the hard choices' loss.
         seed: of weights, batches and noise.
         device: where all is held.
+
+    Attributes:
+        examples: what a split of the corpus must be.
     """
 
     unit = "texts"
     baseline: Baseline
     rollouts = 1
+    examples: type = Examples
 
     def __init__(
         self, corpus: Any, batch_size: int, min_count: int, policy_weight: float, seed: int, device: str
@@ -56,6 +60,10 @@ class CorpusTask(Task, Generic[Examples_]):
         # All are read at once, so that a mistake in the files ends the run before any training.
         splits: list[Split] = ["train", "validation", "test"]
         self._splits: dict[Split, Examples_] = {split: corpus.load(split) for split in splits}
+        for loaded in self._splits.values():
+            if not isinstance(loaded, self.examples):
+                told = {Examples: "texts", Captions: "images with captions"}
+                raise InputError(f"This task needs a corpus of {told[self.examples]}: choose another corpus or task.")
         self._batches = Batches(self.lengths(self.split("train")), batch_size, seed)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
 
@@ -150,10 +158,14 @@ def check_length(where: str, text: Words, length: int, most: int | None) -> None
 def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     """Refuses words or classes that are not those a checkpoint was written with; names one that differs."""
     for kind, known in present.items():
-        if saved.get(kind) != known:
-            old, new = (each if isinstance(each, list) else [] for each in (saved.get(kind), known))
+        if kind not in saved:
+            raise InputError(f"it was trained without {kind} of a corpus: name a run of this task.")
+        if saved[kind] != known:
+            old, new = ([word for word in each or () if isinstance(word, str)] for each in (saved[kind], known))
             differing = sorted(set(old) ^ set(new))
-            told = f", {differing[0]!r} for one" if differing else ""
+            told = f", {differing[0][:40]!r} for one" if differing else ""
+            if not old and not new:
+                told = f", {known} in place of {saved[kind]}"
             raise InputError(f"the {kind} of the corpus are not those it was trained on{told}: restore its files.")
 
 

@@ -19,7 +19,7 @@ from torch.func import functional_call, grad, vmap
 from envs import GlimpseVectorEnv
 from envs.errors import InputError
 from envs.images import ImageSet, Split
-from envs.inputs import check_counts
+from envs.inputs import check_counts, read_images
 from envs.random import RowRandom
 from envs.rendering import grid, location_heatmap
 from envs.rewards.correct_answer import CorrectAnswer
@@ -105,11 +105,7 @@ class GlimpseModel:
         """
         if self._label_shape is None or self._interface["num_goals"]:
             raise InputError("predict names classes, which this agent has not learnt: step its environment instead.")
-        tensor = torch.as_tensor(images)
-        if tensor.is_floating_point():
-            tensor = tensor.float()
-            if not ((tensor >= 0) & (tensor <= 1)).all():
-                raise InputError("predict needs floats in [0, 1], or uint8: divide the images by their largest value.")
+        tensor = read_images("predict", images)
         channels = self._interface["patch_shape"][1]
         if tensor.ndim != 4 or tensor.shape[1] != channels or len(tensor) == 0:
             raise InputError(

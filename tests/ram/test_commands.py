@@ -160,6 +160,8 @@ def test_a_start_that_does_not_fit_is_refused_and_leaves_the_folder_free(monkeyp
     first = _train(monkeypatch, "trainer.max_steps=1")
     told = _refusal(monkeypatch, train, *SMALL, f"init={first}", "core.size=8", "hydra.run.dir=runs/b")
     assert told.startswith(f"Error: {first}/checkpoints/best.pt does not fit this model: ")
+    texts = ["experiment=negation", "corpus.size=64", "encoder.size=8", f"init={first}", "hydra.run.dir=runs/b"]
+    assert "trained without words of a corpus" in _refusal(monkeypatch, train, *texts)
     assert "runs/c is not the folder of a run" in _refusal(monkeypatch, train, *SMALL, "init=runs/c")
     _train(monkeypatch, "trainer.max_steps=1", run="runs/b")
 
@@ -302,6 +304,7 @@ def test_resuming_a_damaged_or_foreign_checkpoint_is_refused_by_name(monkeypatch
         (["device=cuda:7"], "device"),
         (["num_threads=0"], "num_threads"),
         (["seed=-1"], "seed"),
+        (["init=5"], "init must be null or the folder of a run, got 5"),
         (["images.height=[0.5]"], "images.height must be a list of 2"),
         (["task.agent.glimpse.patch_features=-1"], "glimpse.patch_features"),
     ],

@@ -205,6 +205,9 @@ def test_the_deviation_is_fixed_scheduled_or_learned() -> None:
     fixed.anneal(1.0)
     assert fixed(torch.zeros(1, 2)).std.tolist() == pytest.approx([0.2, 0.2])
     assert not [name for name, _ in fixed.named_parameters() if "std" in name]
+    fixed.load_state_dict(LocationNetwork(2, std=0.1).state_dict())  # as another run has left it
+    fixed.anneal(0.5)
+    assert fixed.log_std.exp().tolist() == pytest.approx([0.2, 0.2])
     scheduled = LocationNetwork(2, std=0.4, final_std=0.1)
     values = []
     for progress in (0.0, 0.5, 1.0):

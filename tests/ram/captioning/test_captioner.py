@@ -88,6 +88,7 @@ def test_a_backbone_is_frozen_until_its_share_of_the_budget_has_come() -> None:
         ({"weights": "BEST"}, r"^encoder\.name=resnet18, encoder\.weights=BEST: "),
         ({"layer": "layer9"}, r"^encoder\.layer=layer9 is no layer of resnet18\.$"),
         ({"layer": "fc"}, r"^encoder\.layer=fc of resnet18 tells \(1000,\), which is no grid of vectors\.$"),
+        ({"name": "vit_b_16", "layer": "encoder"}, r"^encoder\.name=vit_b_16 cannot see images of 32 x 32 pixels\.$"),
         ({"trained_from": 2.0}, r"^encoder\.trained_from must be in \[0, 1\], got 2\.0\.$"),
     ],
 )

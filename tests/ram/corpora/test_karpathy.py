@@ -63,16 +63,22 @@ def test_captions_without_a_word_are_left_out_and_counted(tmp_path: Path) -> Non
     source = write(
         tmp_path, entry("a.png", "train", "", "a tree"), entry("b.png", "train", " "), entry("c.png", "val", "")
     )
-    with pytest.warns(UserWarning, match=r"2 captions of the train split have no word, and 1 images left out\.$"):
+    with pytest.warns(UserWarning, match=r"in the train split 2 captions without a word are left out, and 1 images"):
         train = source.load("train")
     assert train.captions == ((("a", "tree"),),) and int(train.images.max()) == 10
     with (
-        pytest.warns(UserWarning, match="1 captions of the validation"),
+        pytest.warns(UserWarning, match="in the validation split 1 captions without a word"),
         pytest.raises(InputError, match="no caption of the validation split with a word"),
     ):
         source.load("validation")
     with pytest.raises(InputError, match=r"dataset\.json has no image of the test split"):
         source.load("test")
+
+
+def test_a_picture_without_any_caption_is_counted_too(tmp_path: Path) -> None:
+    source = write(tmp_path, entry("a.png", "train", "a tree"), entry("b.png", "train"))
+    with pytest.warns(UserWarning, match=r"0 captions without a word are left out, and 1 images without a caption\.$"):
+        assert len(source.load("train")) == 1
 
 
 def test_a_broken_picture_is_named(tmp_path: Path) -> None:
@@ -88,7 +94,25 @@ def test_a_broken_picture_is_named(tmp_path: Path) -> None:
         ("{", "is no JSON with images, filenames and sentences"),
         ("[]", "is no JSON with images"),
         ('{"images": [{"filename": "a.png"}]}', "is no JSON with images"),
-        ('{"images": [{"filename": 3, "sentences": []}]}', "whose filename is no text"),
+        ('{"images": [{"filename": 3, "sentences": []}]}', "the filename 3 or its filepath is no text"),
+        ('{"images": [{"filename": "a", "filepath": null, "sentences": []}]}', "'a' or its filepath is no text"),
+        ('{"images": [{"filename": "a", "sentences": []}]}', "the split of a must be one of train, .* got None"),
+        ('{"images": [{"filename": "a", "split": "dev", "sentences": []}]}', "one of train, .*, got 'dev'"),
+        ('{"images": [{"filename": "a", "split": ["val"], "sentences": []}]}', "one of train, .*, got ."),
+        ('{"images": [{"filename": "a", "split": "val", "sentences": "a"}]}', "the sentences of a are no list"),
+        *(
+            (
+                f'{{"images": [{{"filename": "a", "split": "val", "sentences": [{each}]}}]}}',
+                "a sentence of a has neither",
+            )
+            for each in (
+                '"a tree"',
+                '{"tokens": null}',
+                '{"tokens": ["a", 3]}',
+                '{"tokens": "a tree"}',
+                '{"raw": null}',
+            )
+        ),
         ('{"images": []}', "has no image of the train split"),
     ],
 )

@@ -13,15 +13,17 @@ from torch import Tensor
 
 from envs import InputError
 from envs.sensor import GlimpseSensor
-from ram.attention.selection import Hard
+from ram.attention.positions import Learned
+from ram.attention.selection import Hard, Unnormalised
 from ram.baselines import LeaveOneOut, MovingAverage, NoBaseline
 from ram.captioning.captioner import Captioner, Glimpse
 from ram.captioning.encoders import Convolutional, Pixels
 from ram.corpora import Words
 from ram.corpora.captions import Captions
+from ram.corpora.reversal import Source as Reversal
 from ram.corpora.vocabulary import END, START
-from ram.networks import GlimpseNetwork, LocationNetwork
-from ram.sequence import decoders
+from ram.networks import GlimpseNetwork, LocationNetwork, RandomLocation
+from ram.sequence import decoders, encoders
 from ram.sequence.decoders import Attending
 from ram.sequence.models import Said, WordVectors
 from ram.sequence.search import NO_WORDS
@@ -84,8 +86,8 @@ POINTING = {"pointing", "pointing_centre", "pointing_shuffled", "mass_in_box"}
 
 def build(name: str = "soft", baseline: Any = NoBaseline, **options: Any) -> CaptionTask:
     parts = {"encoder": convolutional, "words": partial(WordVectors, size=8), **MODELS[name]}
-    model = {key: options.pop(key) for key in ("dropout",) if key in options}
-    return CaptionTask(Given(), partial(Captioner, **parts, **model), baseline, batch_size=8, **options)
+    parts |= {key: options.pop(key) for key in ("encoder", "decoder", "dropout") if key in options}
+    return CaptionTask(options.pop("corpus", Given()), partial(Captioner, **parts), baseline, batch_size=8, **options)
 
 
 def train(task: CaptionTask, steps: range, optimizer: torch.optim.Optimizer) -> list[float]:
@@ -285,8 +287,15 @@ def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
     assert model.sample(examples.images, temperature=0) == expected
     drawn, again, other = (model.sample(examples.images, 2.0, top_p=0.95, seed=seed) for seed in (0, 0, 1))
     assert drawn == again != other
-    with pytest.raises(InputError, match=r"^Images must be \(N, 1, 8, 16\), got \(2, 3, 8, 16\)\.$"):
-        model.caption(torch.zeros(2, 3, 8, 16))
+    assert model.caption(examples.images.numpy()) == expected
+    for images, told in [
+        (torch.zeros(2, 3, 8, 16), r"^Images must be \(N, 1, 8, 16\) with N of at least 1, got \(2, 3, 8, 16\)\.$"),
+        (torch.zeros(0, 1, 8, 16), r"with N of at least 1, got \(0, 1, 8, 16\)\.$"),
+        (torch.zeros(2, 1, 8, 16, dtype=torch.int64), r"needs images of floats in \[0, 1\], or of uint8, got .* int64"),
+        (torch.full((2, 1, 8, 16), 200.0), r"needs floats in \[0, 1\], or uint8: divide"),
+    ]:
+        with pytest.raises(InputError, match=told):
+            model.caption(images)
 
 
 def test_the_pictures_are_texts_and_strips() -> None:
@@ -363,3 +372,49 @@ def test_the_gradient_of_sampled_captions_is_that_of_their_expected_worth(monkey
             words = words + probability.detach() * (1 if first == END else 2)
     (expected / words).backward()
     torch.testing.assert_close(estimated, model.logits.grad, atol=0.02, rtol=0.05)
+
+
+def test_what_was_said_is_read_again_within_the_positions_there_are() -> None:
+    few = partial(MODELS["transformer"]["decoder"], positions=partial(Learned, max_length=4))
+    task = build(decoder=few, reward="bleu")
+    assert "cider" in task.eval().evaluate("validation") and task.pictures("validation")
+    assert task(0).loss.isfinite()
+    with pytest.raises(InputError, match="in the train split has 3 words or pieces, and the model positions for 2"):
+        build(decoder=partial(few, positions=partial(Learned, max_length=3)))
+
+
+def test_a_control_that_looks_anywhere_is_measured_alike_again() -> None:
+    anywhere = partial(glimpse, reading=partial(looks, policy=RandomLocation))
+    task = build("glimpse", decoder=anywhere).eval()
+    first = task.evaluate("validation")
+    torch.manual_seed(7)
+    assert task.evaluate("validation") == first
+    assert first["map_change"] > 0, "it looks elsewhere for every word"
+
+
+def test_weights_that_are_no_distribution_have_no_entropy() -> None:
+    task = build(decoder=partial(soft, reading=partial(Attending, select=Unnormalised))).eval()
+    measured = task.evaluate("validation")
+    assert "map_entropy" not in measured and all(map(math.isfinite, measured.values()))
+    assert task.pictures("validation")
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"decoder": glimpse}, "decoder=glimpse looks at the image itself, pixel by pixel: set encoder=pixels."),
+        (
+            {"encoder": partial(encoders.Recurrent, size=8)},
+            "encoder must be one of images, such as encoder=convolutional, got Recurrent.",
+        ),
+        ({"augmentation": "warp"}, "task.augmentation must be null or name a _target_, got 'warp'."),
+        (
+            {"corpus": Reversal(size=10)},
+            "This task needs a corpus of images with captions: choose another corpus or task.",
+        ),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(parts: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError) as refused:
+        build(**parts)
+    assert str(refused.value) == told
