@@ -27,6 +27,7 @@ _SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
     "exponential": lambda progress: 0.01**progress,
 }
+_GATHERED = 20  # steps from which the averaged weights take the statistics of batch normalisation
 
 
 class TrainingStopped(RuntimeError):
@@ -213,6 +214,7 @@ class Trainer:
                 if finished or _due(epochs, self.evaluate_every):
                     if not all(value.isfinite().all() for value in parameters):
                         raise _not_finite("a weight", step, checkpoints)
+                    average.gather_statistics(range(max(0, progress.step - _GATHERED), progress.step))
                     task.eval()
                     with average.applied():
                         measured = task.evaluate("validation")

@@ -51,3 +51,47 @@ def test_state_is_restored() -> None:
     average, other = WeightAverage(_module(1.0), 0.5), WeightAverage(_module(7.0), 0.5)
     other.load_state_dict(average.state_dict())
     assert other.state_dict()["weight"].item() == 1.0
+
+
+class Normalised(torch.nn.Module):
+    """Training steps whose inputs are the number of the step and the next, times a weight that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(1.0))
+        self.norm, self.other = torch.nn.BatchNorm1d(1), torch.nn.BatchNorm1d(1).eval()
+        self.register_buffer("calls", torch.tensor(0))
+
+    def train(self, mode: bool = True) -> "Normalised":
+        super().train(mode)
+        self.other.eval()  # as a frozen one is
+        return self
+
+    def forward(self, step: int) -> torch.Tensor:
+        self.calls += 1
+        return self.other(self.norm(self.weight * torch.tensor([[step], [step + 1.0]])))
+
+
+def test_the_average_has_statistics_of_its_own_and_leaves_no_trace() -> None:
+    module = Normalised()
+    average = WeightAverage(module, 0.5)
+    torch.nn.init.constant_(module.weight, 5.0)
+    average.update(10_000)  # the average is 3
+    module.train()
+    module(100)
+    torch.nn.init.constant_(module.other.running_mean, 7.0)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    average.gather_statistics(range(2, 4))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert module.training and module.norm.momentum == 0.1
+    with average.applied():
+        # 3 times 2, 3 and 3, 4: means 7.5 and 10.5, variance 4.5 of both
+        assert module.norm.running_mean.item() == pytest.approx(9.0)
+        assert module.norm.running_var.item() == pytest.approx(4.5)
+        assert module.other.running_mean.item() == 7.0, "what is not trained keeps its statistics"
+    state = average.state_dict()
+    assert {"weight", "norm.weight", "norm.running_mean", "other.running_var"} < state.keys()
+    assert state["norm.running_mean"].item() == pytest.approx(9.0)
+    restored = WeightAverage(Normalised(), 0.5)
+    restored.load_state_dict(state)
+    assert restored.state_dict()["norm.running_var"].item() == pytest.approx(4.5)
