@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from envs.errors import InputError
+
 
 class WeightAverage:
     """Follows the trained parameters of a module, and has statistics of its own for batch normalisation.
@@ -90,7 +92,9 @@ class WeightAverage:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes the averages and statistics of :meth:`state_dict`."""
+        """Takes the averages and statistics of :meth:`state_dict`. Raises :class:`InputError` where one is missing."""
+        if missing := self.state_dict().keys() - state.keys():
+            raise InputError(f"The checkpoint has no average of {min(missing)}: another version wrote it.")
         for name, average in self.state_dict().items():
             average.copy_(state[name])
 

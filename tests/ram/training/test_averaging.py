@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from envs import InputError
 from ram.training.averaging import WeightAverage
 
 
@@ -92,6 +93,8 @@ def test_the_average_has_statistics_of_its_own_and_leaves_no_trace() -> None:
     state = average.state_dict()
     assert {"weight", "norm.weight", "norm.running_mean", "other.running_var"} < state.keys()
     assert state["norm.running_mean"].item() == pytest.approx(9.0)
+    with pytest.raises(InputError, match=r"has no average of norm\.running_var: another version"):
+        average.load_state_dict({name: value for name, value in state.items() if name != "norm.running_var"})
     restored = WeightAverage(Normalised(), 0.5)
     restored.load_state_dict(state)
     assert restored.state_dict()["norm.running_var"].item() == pytest.approx(4.5)
