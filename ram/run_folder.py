@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from envs import errors
 from envs.errors import InputError
 from ram.training.trainer import TrainingStopped
 
@@ -128,7 +130,20 @@ def table(values: Mapping[str, object]) -> str:
 
 @contextmanager
 def told_in_a_sentence() -> Iterator[None]:
-    """Within, a user's mistake ends the program with its sentence and status 1; a defect keeps its traceback."""
+    """Within, a user's mistake ends the program with its sentence and status 1; a defect keeps its traceback.
+
+    A warning of this project is a sentence too, without the line of code that Python shows.
+    """
+    shown, ours = warnings.formatwarning, [Path(__file__).parent, Path(errors.__file__).parent]
+
+    def told(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if any(Path(filename).is_relative_to(folder) for folder in ours):
+            return f"Warning: {message}\n"
+        return shown(message, category, filename, lineno, line)
+
+    warnings.formatwarning = told
     try:
         yield
         sys.stdout.flush()
@@ -138,3 +153,5 @@ def told_in_a_sentence() -> Iterator[None]:
         sys.exit(f"Error: {error}")
     except KeyboardInterrupt:
         sys.exit("Error: Interrupted.")
+    finally:
+        warnings.formatwarning = shown

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import ram
 from envs import InputError
 from ram import evaluate, train
 from ram.collect import play
+from ram.run_folder import told_in_a_sentence
 
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32"),
@@ -350,6 +352,13 @@ def test_one_failed_job_of_a_sweep_lets_the_others_go_on(monkeypatch: pytest.Mon
         train.main()
     (done,) = Path("runs").glob("glyphs/*-sweep/*/metrics.json")
     assert done.parent.name == "1"
+
+
+def test_a_warning_of_ours_is_a_sentence() -> None:
+    with told_in_a_sentence():
+        assert warnings.formatwarning("told", UserWarning, train.__file__, 3) == "Warning: told\n"
+        assert "/elsewhere.py:3: UserWarning: told" in warnings.formatwarning("told", UserWarning, "/elsewhere.py", 3)
+    assert f"{train.__file__}:3: UserWarning: told" in warnings.formatwarning("told", UserWarning, train.__file__, 3)
 
 
 def test_no_traceback_reaches_the_terminal() -> None:
