@@ -132,7 +132,7 @@ def table(values: Mapping[str, object]) -> str:
 def told_in_a_sentence() -> Iterator[None]:
     """Within, a user's mistake ends the program with its sentence and status 1; a defect keeps its traceback.
 
-    A warning of this project is a sentence too, without the line of code that Python shows.
+    A warning that points into this project is a sentence too, without the line of code that Python shows.
     """
     shown, ours = warnings.formatwarning, [Path(__file__).parent, Path(errors.__file__).parent]
 

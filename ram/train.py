@@ -55,8 +55,9 @@ class Job:
 
     def initialise(self) -> None:
         """Takes the best weights of the run that ``init`` names, if it names one."""
-        if self.config.init is not None:
-            path = RunFolder.open(Path(self.config.init)).best
+        origin = self.config.get("init")  # which runs of earlier versions have not
+        if origin is not None:
+            path = RunFolder.open(Path(origin)).best
             checkpoint.load_initial_weights(self.task, checkpoint.load(path, self.config.device), path)
 
     def train(self, run: RunFolder, start: int | None = None) -> None:

@@ -12,6 +12,7 @@ from ram.corpora import Words
 _ORDERS = (1, 2, 3, 4)  # words in an n-gram
 _BETA = 1.2  # of ROUGE-L, as the COCO evaluation has it
 _SIGMA = 6.0  # of CIDEr-D, in words
+_KEPT = 50_000  # references that are weighed once
 
 References = Sequence[Sequence[Words]]
 """N times one caption or more."""
@@ -120,6 +121,8 @@ class Cider:
         total, profile = 0.0, self._profile(caption)
         for each in references:
             if each not in self._references:
+                if len(self._references) == _KEPT:
+                    self._references.clear()
                 self._references[each] = self._profile(each)
             for (mine, length), (theirs, its_length) in zip(profile, self._references[each], strict=True):
                 # What is said more often than in the reference is cut, so that repetition does not pay.

@@ -27,9 +27,9 @@ class Source:
     """Pictures of any size, scaled to fit a square, and the words of their captions in small letters.
 
     The file holds ``images``, a list of ``{"filename", "split", "sentences": [{"tokens" or "raw"}]}``, perhaps with
-    ``"filepath"``, a folder within that of the pictures. A split is "train" or "restval", "val" or "test". A picture is
-    found under another suffix too. Captions without a word are left out, as are pictures that have no other, and a
-    warning tells how many.
+    ``"filepath"``, a folder within that of the pictures. A split is "train" or "restval", "val" or "test"; pictures of
+    another are left out. So are captions without a word, and pictures that have no other; a warning tells how many. A
+    picture is found under another suffix too.
 
     Attributes:
         root: the folder of both.
@@ -53,7 +53,11 @@ class Source:
     def load(self, split: Split) -> Captions:
         check_split(split)
         path = Path(self.root).expanduser() / self.file
-        entries = [entry for entry in _read(path) if _SPLITS[entry["split"]] == split]
+        entries = _read(path)
+        others = sum(entry.get("split") not in _SPLITS for entry in entries)
+        if others and split == "train":
+            warnings.warn(f"{path}: {others} images of no split but {', '.join(_SPLITS)} are left out.", stacklevel=2)
+        entries = [entry for entry in entries if _SPLITS.get(entry.get("split", "")) == split]
         if not entries:
             raise InputError(f"{path} has no image of the {split} split: give it some.")
         captions = [tuple(filter(None, map(self._words, entry["sentences"]))) for entry in entries]
@@ -112,16 +116,18 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def _faults(entry: dict[str, Any]) -> Iterator[str]:
     """What is wrong with the entry of an image."""
-    name, split, sentences = entry["filename"], entry.get("split"), entry["sentences"]
-    if not isinstance(name, str) or not isinstance(entry.get("filepath", ""), str):
-        yield f"the filename {name!r} or its filepath is no text"
-    if not isinstance(split, str) or split not in _SPLITS:
-        yield f"the split of {name} must be one of {', '.join(_SPLITS)}, got {split!r}"
+    name, split, sentences = entry["filename"], entry.get("split", ""), entry["sentences"]
+    if not isinstance(name, str):
+        yield f"the filename {name!r} is no text"
+    if not isinstance(entry.get("filepath", ""), str):
+        yield f"the filepath of {name} is no text"
+    if not isinstance(split, str):
+        yield f"the split of {name} must be a text, such as train, got {split!r}"
     if not isinstance(sentences, list):
         yield f"the sentences of {name} are no list"
         return
     for sentence in sentences:
         told = sentence if isinstance(sentence, dict) else {"raw": None}
-        tokens, raw = told.get("tokens", []), told.get("raw", "")
-        if not isinstance(tokens, list) or not all(isinstance(each, str) for each in [*tokens, raw]):
+        tokens = told.get("tokens", [told.get("raw", "")])
+        if not isinstance(tokens, list) or not all(isinstance(each, str) for each in tokens):
             yield f"a sentence of {name} has neither a list of words as tokens nor a text as raw"

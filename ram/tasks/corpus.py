@@ -161,11 +161,13 @@ def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
         if kind not in saved:
             raise InputError(f"it was trained without {kind} of a corpus: name a run of this task.")
         if saved[kind] != known:
-            old, new = ([word for word in each or () if isinstance(word, str)] for each in (saved[kind], known))
+            old, new = (each if isinstance(each, list) else [] for each in (saved[kind], known))
+            if not old + new or not all(isinstance(word, str) for word in old + new):
+                raise InputError(
+                    f"the {kind} of the corpus is {known}, and was {saved[kind]}: set its options as then."
+                )
             differing = sorted(set(old) ^ set(new))
             told = f", {differing[0][:40]!r} for one" if differing else ""
-            if not old and not new:
-                told = f", {known} in place of {saved[kind]}"
             raise InputError(f"the {kind} of the corpus are not those it was trained on{told}: restore its files.")
 
 

@@ -30,6 +30,9 @@ class WeightAverage:
         self._names = {name: numbers[id(value)] for name, value in every if value.requires_grad}
         self._norms = {name: each for name, each in module.named_modules() if isinstance(each, _BatchNorm)}
         self._statistics = {name: _statistics(each) for name, each in self._norms.items()}
+        first = {id(each): name for name, each in self._norms.items()}
+        modules = module.named_modules(remove_duplicate=False)
+        self._norm_names = {name: first[id(each)] for name, each in modules if id(each) in first}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
@@ -50,16 +53,18 @@ class WeightAverage:
         kept = [(value, value.clone()) for value in self._module.buffers()]
         momenta = {name: each.momentum for name, each in self._norms.items()}
         with self.applied():
-            for norm in self._norms.values():
-                norm.reset_running_stats()
+            for name, norm in self._norms.items():
+                _restore(norm, before[name])  # what is not trained keeps that
+                if norm.num_batches_tracked is not None:
+                    norm.num_batches_tracked.zero_()
                 norm.momentum = None  # the mean of all batches
             self._module.train()
             for step in steps:
                 self._module(step)
+                if not any(norm.num_batches_tracked for norm in self._norms.values()):
+                    break  # nothing is gathered
             for name, norm in self._norms.items():
                 norm.momentum = momenta[name]
-                if not norm.num_batches_tracked:  # it is not trained: what it has stays
-                    _restore(norm, before[name])
         for value, held in kept:
             value.copy_(held)
         self._module.train(training)
@@ -86,7 +91,7 @@ class WeightAverage:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The averages by parameter name, and the statistics by the names of their buffers."""
-        every = self._statistics.items()
+        every = ((name, self._statistics[first]) for name, first in self._norm_names.items())
         statistics = {f"{name}.{kind}": value for name, each in every for kind, value in each.items()}
         return {name: self._average[number] for name, number in self._names.items()} | statistics
 

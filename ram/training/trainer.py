@@ -63,7 +63,8 @@ class Trainer:
         max_steps: the budget in steps; the smaller of both counts.
         schedule: of the learning rate over the budget: "constant"; "linear" or "cosine" to 0; "exponential" to 1 %.
         clip_norm: the largest norm of the gradient of all parameters; null leaves it.
-        average_decay: of the moving average of the weights that is evaluated and kept; 0 for the last weights.
+        average_decay: of the moving average of the weights that is evaluated and kept; 0 for the last weights. Batch
+            normalisation has statistics of its own there.
         evaluate_every: epochs between evaluations of the validation split, each of which also saves ``last``.
         patience: evaluations without a better one after which training stops; null never does.
         log_every: steps between logged metrics.
