@@ -111,8 +111,7 @@ class TrainedCaptioner:
         """
         seen = self._checked(images)
         said = [best[0] for best in describe(self.model, self.vocabulary, seen, self.search, self.search.beam_size)]
-        inputs, _ = teacher_forced([self.vocabulary.encode(words) for words in said], self.device)
-        inputs = inputs[:, : self.model.max_length]
+        inputs = _again(self.model, self.vocabulary, said, self.device)
         return said, self.model(_brightness(seen), inputs, need_weights=True).weights
 
     def _checked(self, images: Tensor | np.ndarray) -> Tensor:
@@ -202,8 +201,7 @@ class CaptionTask(CorpusTask[Captions]):
         train = self.split("train")
         self.vocabulary = learned(list(chain(*train.captions)), min_count)
         self.image_shape = tuple(train.images.shape[1:])
-        ended = [[(*each, _END) for each in some] for some in train.captions]
-        self._cider = Cider.of(ended) if reward == "cider" else None
+        self._cider = Cider.of(_ended(train.captions)) if reward == "cider" else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
@@ -211,8 +209,8 @@ class CaptionTask(CorpusTask[Captions]):
         self.to(self.device)
         if self.model.max_length is not None:
             for split in get_args(Split):
-                for caption in chain(*self.split(split).captions):
-                    check_length(f"in the {split} split", caption, len(caption), self.model.max_length - 1)
+                longest = max(chain(*self.split(split).captions), key=len)
+                check_length(f"in the {split} split", longest, len(longest), self.model.max_length - 1)
 
     @staticmethod
     def lengths(examples: Captions) -> list[int]:
@@ -222,10 +220,6 @@ class CaptionTask(CorpusTask[Captions]):
     def ask(self, captions: Sequence[Words]) -> tuple[Tensor, Tensor]:
         """What some captions go on from and what is to be said; see :func:`ram.tasks.corpus.teacher_forced`."""
         return teacher_forced([self.vocabulary.encode(caption) for caption in captions], self.device)
-
-    def _again(self, said: Sequence[Words]) -> Tensor:
-        """What was said, to be read once more: (B, T) int64, with as many words as the model has positions for."""
-        return self.ask(said)[0][:, : self.model.max_length]
 
     def forward(self, step: int) -> StepResult:
         examples = self.begin(step)
@@ -286,7 +280,7 @@ class CaptionTask(CorpusTask[Captions]):
         """The reward of captions, (B,). The end counts as a word, or it would pay to break off."""
         words = [tuple(self.vocabulary.decode(each)) for each in said]
         words = [each if len(each) == self._longest else (*each, _END) for each in words]
-        ended = [[(*each, _END) for each in some] for some in references]
+        ended = _ended(references)
         if self._cider is not None:
             worth = self._cider(words, ended)
         else:
@@ -313,7 +307,8 @@ class CaptionTask(CorpusTask[Captions]):
             batch = examples.choose(range(start, min(start + EVALUATION_BATCH, len(examples))))
             memory = self.model.see(_brightness(batch.images.to(self.device)))
             told = said[start : start + EVALUATION_BATCH]
-            weights = self.model.decode(self._again(told), memory, need_weights=True).weights
+            inputs = _again(self.model, self.vocabulary, told, self.device)
+            weights = self.model.decode(inputs, memory, need_weights=True).weights
             if weights is not None:
                 maps += [some[: len(words)].cpu() for some, words in zip(weights, told, strict=True)]
             for place in range(max(map(len, batch.captions))):
@@ -373,7 +368,8 @@ class CaptionTask(CorpusTask[Captions]):
         numbers = _spread(_DRAWN, len(some))
         shown, told = some.choose(numbers), [said[number] for number in numbers]
         images = _brightness(shown.images)
-        weights = self.model(images.to(self.device), self._again(told), need_weights=True).weights
+        inputs = _again(self.model, self.vocabulary, told, self.device)
+        weights = self.model(images.to(self.device), inputs, need_weights=True).weights
         if weights is not None:
             drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid, self.model.sensor)
         return drawn
@@ -405,6 +401,16 @@ def describe(
         best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
         found += [[tuple(vocabulary.decode(each.words)) for each in some] for some in best]
     return found
+
+
+def _again(model: Captioner, vocabulary: Vocabulary, said: Sequence[Words], device: torch.device) -> Tensor:
+    """What was said, to be read once more: (B, T) int64, with as many words as the model has positions for."""
+    return teacher_forced([vocabulary.encode(words) for words in said], device)[0][:, : model.max_length]
+
+
+def _ended(references: Sequence[Sequence[Words]]) -> list[list[Words]]:
+    """Captions whose end is a word."""
+    return [[(*each, _END) for each in some] for some in references]
 
 
 def _spread(most: int, count: int) -> list[int]:

@@ -49,12 +49,12 @@ class WeightAverage:
         """
         if not self._norms:
             return
-        training, before = self._module.training, {name: _statistics(each) for name, each in self._norms.items()}
+        training = self._module.training
         kept = [(value, value.clone()) for value in self._module.buffers()]
         momenta = {name: each.momentum for name, each in self._norms.items()}
         with self.applied():
             for name, norm in self._norms.items():
-                _restore(norm, before[name])  # what is not trained keeps that
+                _restore(norm, self._statistics[name])  # the module's own, which what is not trained keeps
                 if norm.num_batches_tracked is not None:
                     norm.num_batches_tracked.zero_()
                 norm.momentum = None  # the mean of all batches
