@@ -39,7 +39,10 @@ class ImageEncoder(nn.Module):
 
 
 class Convolutional(ImageEncoder):
-    """Blocks of two 3 x 3 convolutions, each of which halves the sides, and a learned vector for every place.
+    """Blocks of two convolutions, 4 x 4 to halve the sides and 3 x 3, and a learned vector for every place.
+
+    What a place sees lies evenly around its cell: with 3 x 3 to halve them it would lie around the cell's corner, and
+    attention that has found something small would stand beside it.
 
     Args:
         image_shape: (C, H, W), H and W multiples of 2 to the number of blocks.
@@ -66,8 +69,9 @@ class Convolutional(ImageEncoder):
             )
         layers: list[nn.Module] = []
         for width in widths:
-            for inputs, stride in ((channels, 2), (width, 1)):
-                layers += [nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            for inputs, kernel, stride in ((channels, 4, 2), (width, 3, 1)):
+                layers.append(nn.Conv2d(inputs, width, kernel, stride, padding=1, bias=False))
+                layers += [nn.BatchNorm2d(width), nn.ReLU()]
             layers.append(nn.Dropout2d(dropout))
             channels = width
         self.layers = nn.Sequential(*layers)

@@ -104,11 +104,26 @@ def test_a_cell_stands_where_its_part_of_the_image_does(name: str) -> None:
     encoder = ENCODERS[name](SHAPE).eval()
     image = images(1)
     other = image.clone()
-    other[..., -4:, -4:] = 1 - other[..., -4:, -4:]
+    other[..., -2:, -2:] = 1 - other[..., -2:, -2:]
     changed = (encoder(image) - encoder(other)).abs().amax(-1)[0].view(encoder.grid) > 1e-9
     assert changed[-1, -1]
     far = torch.cat([changed[0], changed[:, 0]])
     assert far.all() if name in ("contextual", "patches") else not far.any()
+
+
+@pytest.mark.parametrize(("widths", "window"), [((4,), 8), ((4, 8), 22), ((4, 4, 8), 50)])
+def test_what_a_cell_sees_lies_evenly_around_it(widths: tuple[int, ...], window: int) -> None:
+    """A block of 4 x 4 and 3 x 3 widens a window of w pixels, cells of c, to w + 3c + 2 * 2c."""
+    torch.manual_seed(0)
+    encoder = Convolutional((1, 64, 128), widths).eval()
+    image = torch.rand(4, 1, 64, 128, requires_grad=True)
+    cell, (rows, columns) = 2 ** len(widths), encoder.grid
+    place = rows // 2 * columns + columns // 2
+    (change,) = torch.autograd.grad(encoder(image)[:, place].square().sum(), image)
+    seen = change[:, 0].abs().amax(0) > 0
+    beside = (window - cell) // 2
+    for along, start in ((seen.any(1), rows // 2 * cell), (seen.any(0), columns // 2 * cell)):
+        assert along.nonzero()[[0, -1], 0].tolist() == [start - beside, start + cell + beside - 1]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
