@@ -144,6 +144,9 @@ class CaptionTask(CorpusTask[Captions]):
         label_smoothing: share of the answer that is spread over all words, in [0, 1).
         coverage: weight of the penalty for places that were not read once in all, the mean over the places (Xu et al.
             2015, equation 14, have the sum).
+        map_entropy: weight of the penalty for the entropy of soft maps in nats, the mean over the words; it grows from
+            nothing at the start to this at the end (after Grandvalet and Bengio 2005). Where several things may be said
+            next, attention then settles on one.
         entropy: what a nat of the hard choices' entropy is worth beside a nat of the right word's log-probability.
         policy_weight: of the hard choices' loss.
         gamma: discount of what later words earn a hard choice; 0 pays it by its own word.
@@ -169,6 +172,7 @@ class CaptionTask(CorpusTask[Captions]):
         min_count: int = 1,
         label_smoothing: float = 0.0,
         coverage: float = 0.0,
+        map_entropy: float = 0.0,
         entropy: float = 0.0,
         policy_weight: float = 1.0,
         gamma: float = 0.0,
@@ -182,8 +186,9 @@ class CaptionTask(CorpusTask[Captions]):
         check_share("task.label_smoothing", label_smoothing)
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
-        if min(coverage, entropy) < 0:
-            raise InputError(f"task.coverage and task.entropy must not be negative, got {coverage} and {entropy}.")
+        for name, weight in {"coverage": coverage, "map_entropy": map_entropy, "entropy": entropy}.items():
+            if weight < 0:
+                raise InputError(f"task.{name} must not be negative, got {weight}.")
         if reward is not None and reward not in get_args(Reward):
             raise InputError(f"task.reward must be null or one of {', '.join(get_args(Reward))}, got {reward!r}.")
         if monitor not in get_args(Monitor) or (monitor == "right" and not hasattr(corpus, "judge")):
@@ -195,7 +200,8 @@ class CaptionTask(CorpusTask[Captions]):
             raise InputError(f"task.augmentation must be null or name a _target_, got {augmentation!r}.")
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
         self.rollouts = rollouts_per_image
-        self.label_smoothing, self.coverage, self.entropy, self.gamma = label_smoothing, coverage, entropy, gamma
+        self.label_smoothing, self.coverage, self.map_entropy = label_smoothing, coverage, map_entropy
+        self.entropy, self.gamma = entropy, gamma
         self.reward, self.augmentation = reward, augmentation
         self.search, self.monitor, self.maximize = search or Search(), monitor, monitor != "perplexity"
         train = self.split("train")
@@ -236,12 +242,18 @@ class CaptionTask(CorpusTask[Captions]):
         if self.rollouts > 1:
             rows = torch.arange(len(examples), device=self.device).repeat_interleave(self.rollouts)
             inputs, right, memory = take_rows((inputs, right, memory), rows)
-        said = self.model.decode(inputs, memory, need_weights=bool(self.coverage))
+        said = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
         losses, mean = answer_loss(said.logits, right, self.label_smoothing)
         terms = {"loss/answer": mean}
         if self.coverage and said.weights is not None:
             read = (said.weights * (right != UNASKED)[..., None]).sum(1)
             terms["loss/coverage"] = self.coverage * (1 - read).square().mean()
+        if self.map_entropy and said.weights is not None:
+            weights = said.weights[right != UNASKED]
+            if (weights < 0).any():
+                raise InputError("task.map_entropy is for weights that are shares, and these are not: set it to 0.")
+            nats = torch.special.entr(weights.clamp(min=1e-30)).sum(-1).mean()  # which has no slope at 0
+            terms["loss/map_entropy"] = self.map_entropy * self.progress * nats
         # The expected score of a choice is zero: its surprise as a reward has the gradient of the entropy.
         surprise = 0 if said.log_prob is None else self.entropy * said.log_prob.detach()
         return self.end(said, right, losses + surprise, terms, self.gamma)

@@ -155,6 +155,32 @@ def test_places_that_are_not_read_once_cost() -> None:
     assert metrics["loss/coverage"] == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_maps_of_much_entropy_cost_more_and_more() -> None:
+    task, plain = build(map_entropy=0.5), build()
+    task.progress = 0.4
+    step = task(0)
+    metrics = step.metrics()
+    assert metrics["loss/answer"] == pytest.approx(plain(0).metrics()["loss/answer"], rel=1e-6)
+    examples = task.begin(0)
+    drawn = torch.rand(len(examples)).tolist()
+    captions = [some[int(2 * share)] for some, share in zip(examples.captions, drawn, strict=True)]
+    weights = task.model(examples.images.float() / 255, task.ask(captions)[0]).weights
+    assert weights is not None
+    words = [each for row, caption in zip(weights, captions, strict=True) for each in row[: len(caption) + 1]]
+    nats = [-sum(share * math.log(share) for share in word.tolist()) for word in words]
+    assert metrics["loss/map_entropy"] == pytest.approx(0.5 * 0.4 * sum(nats) / len(nats), rel=1e-5)
+    step.loss.backward()
+    assert all(each.grad is None or each.grad.isfinite().all() for each in task.parameters())
+    hard = build("hard", map_entropy=0.5)
+    hard.progress = 0.4
+    assert hard(0).metrics()["loss/map_entropy"] == pytest.approx(0, abs=1e-6)  # one place has all
+    hard(0).loss.backward()
+    assert all(each.grad is None or each.grad.isfinite().all() for each in hard.parameters())
+    shareless = partial(soft, reading=partial(Attending, select=Unnormalised))
+    with pytest.raises(InputError, match=r"^task\.map_entropy is for weights that are shares"):
+        build(map_entropy=0.5, decoder=shareless)(0)
+
+
 def test_rollouts_of_one_image_stand_side_by_side_and_differ_in_their_choices() -> None:
     seen: list[Any] = []
 
@@ -316,7 +342,8 @@ def test_the_pictures_are_texts_and_strips() -> None:
         ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\)"),
         ({"reward": "spice"}, r"^task\.reward must be null or one of cider, bleu, got 'spice'\.$"),
         ({"gamma": 2.0}, r"^task\.gamma must be in \[0, 1\], got 2\.0\.$"),
-        ({"coverage": -1.0}, r"^task\.coverage and task\.entropy must not be negative"),
+        ({"coverage": -1.0}, r"^task\.coverage must not be negative, got -1\.0\.$"),
+        ({"map_entropy": -1.0}, r"^task\.map_entropy must not be negative, got -1\.0\.$"),
         (
             {"monitor": "exact"},
             r"^task\.monitor must be cider, bleu_4, .*; got 'exact'",
