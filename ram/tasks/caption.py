@@ -127,17 +127,18 @@ class TrainedCaptioner:
 class CaptionTask(CorpusTask[Captions]):
     """Trains a :class:`ram.captioning.captioner.Captioner` by cross-entropy, its hard choices by REINFORCE.
 
-    A step shows every image with one of its captions, drawn at random. With a reward it is self-critical instead
-    (Rennie et al. 2017): captions are sampled, and paid by how much better they are than the likeliest one. The model
-    must speak by then: it starts from the weights of an earlier run. A reward trains what is said, and not where hard
-    attention or a glimpse looks, which is the likeliest place then; the options of cross-entropy and of hard choices
-    are of no use beside it.
+    A step shows every image and says one or several of its captions, from one on that is drawn at random. With a reward
+    it is self-critical instead (Rennie et al. 2017): captions are sampled, and paid by what they are better than the
+    likeliest one. The model must speak by then: it starts from the weights of an earlier run. A reward trains what is
+    said, and not where hard attention or a glimpse looks, which is the likeliest place then; the options of
+    cross-entropy and of hard choices are of no use beside it.
 
     Args:
         corpus: where images and captions come from.
         model: builds the network; given ``vocabulary_size`` and ``image_shape``.
         baseline: builds what the reward of hard choices is compared with.
         batch_size: images a step.
+        captions_per_image: how many of an image's captions a step says, at most, for one look of the encoder.
         rollouts_per_image: how often a step says each caption, with other hard choices; with a reward, how many
             captions of each image it samples.
         min_count: how often a word must come up in training to be known.
@@ -168,6 +169,7 @@ class CaptionTask(CorpusTask[Captions]):
         model: Callable[..., Captioner],
         baseline: Callable[..., Baseline],
         batch_size: int = 64,
+        captions_per_image: int = 1,
         rollouts_per_image: int = 1,
         min_count: int = 1,
         label_smoothing: float = 0.0,
@@ -195,11 +197,11 @@ class CaptionTask(CorpusTask[Captions]):
             raise InputError(
                 f"task.monitor must be cider, bleu_4, perplexity, or right with corpus=scenes; got {monitor!r}."
             )
-        check_counts("task", rollouts_per_image=rollouts_per_image)
+        check_counts("task", captions_per_image=captions_per_image, rollouts_per_image=rollouts_per_image)
         if augmentation is not None and not callable(augmentation):
             raise InputError(f"task.augmentation must be null or name a _target_, got {augmentation!r}.")
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
-        self.rollouts = rollouts_per_image
+        self.captions, self.rollouts = captions_per_image, rollouts_per_image
         self.label_smoothing, self.coverage, self.map_entropy = label_smoothing, coverage, map_entropy
         self.entropy, self.gamma = entropy, gamma
         self.reward, self.augmentation = reward, augmentation
@@ -237,11 +239,15 @@ class CaptionTask(CorpusTask[Captions]):
         if self.reward is not None:
             return self._criticise(images, examples)
         drawn = torch.rand(len(examples)).tolist()
-        captions = [some[int(share * len(some))] for some, share in zip(examples.captions, drawn, strict=True)]
-        (inputs, right), memory = self.ask(captions), self.model.see(images)
-        if self.rollouts > 1:
-            rows = torch.arange(len(examples), device=self.device).repeat_interleave(self.rollouts)
-            inputs, right, memory = take_rows((inputs, right, memory), rows)
+        told = [
+            [some[(int(share * len(some)) + place) % len(some)] for place in range(min(self.captions, len(some)))]
+            for some, share in zip(examples.captions, drawn, strict=True)
+        ]
+        (inputs, right), memory = self.ask(list(chain(*told))), self.model.see(images)
+        if self.captions * self.rollouts > 1:
+            of_image = torch.tensor([image for image, some in enumerate(told) for _ in some], device=self.device)
+            rows = torch.arange(len(of_image), device=self.device).repeat_interleave(self.rollouts)
+            (inputs, right), memory = take_rows((inputs, right), rows), take_rows(memory, of_image[rows])
         said = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
         losses, mean = answer_loss(said.logits, right, self.label_smoothing)
         terms = {"loss/answer": mean}

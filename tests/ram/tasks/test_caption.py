@@ -181,6 +181,23 @@ def test_maps_of_much_entropy_cost_more_and_more() -> None:
         build(map_entropy=0.5, decoder=shareless)(0)
 
 
+@pytest.mark.parametrize(("captions", "rollouts"), [(2, 1), (2, 3), (5, 1)])
+def test_an_image_is_seen_once_for_all_its_captions(captions: int, rollouts: int) -> None:
+    task = build(captions_per_image=captions, rollouts_per_image=rollouts)
+    seen: list[int] = []
+    task.model.encoder.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    loss = task(0).loss
+    assert seen == [8]
+    examples = task.begin(0)
+    log_prob, words = torch.tensor(0.0), 0
+    for place in range(2):  # which an image has
+        inputs, right = task.ask([some[place] for some in examples.captions])
+        logits = task.model(examples.images.float() / 255, inputs).logits
+        of_right = logits.log_softmax(-1).gather(-1, right.clamp(min=0)[..., None])[..., 0]
+        log_prob, words = log_prob + of_right[right >= 0].sum(), words + int((right >= 0).sum())
+    assert loss.item() == pytest.approx(-log_prob.item() / words, rel=1e-5)
+
+
 def test_rollouts_of_one_image_stand_side_by_side_and_differ_in_their_choices() -> None:
     seen: list[Any] = []
 
