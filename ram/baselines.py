@@ -31,7 +31,7 @@ class Baseline(nn.Module):
 
     Args:
         feature_size: width D of ``rollout.features``.
-        rollouts_per_image: how many adjacent rows see one image.
+        rollouts_per_image: how many adjacent rows are of one image, or say the same of it.
     """
 
     def __init__(self, feature_size: int, rollouts_per_image: int) -> None:

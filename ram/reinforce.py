@@ -27,7 +27,7 @@ class Rollout:
         acting: (T, B) bool, whether the row's episode had not ended before this step.
         mask: (T, B) bool, whether a choice at this step could change the reward.
         reward: (T, B), of the action at each step.
-        group: (B,) int64, what a row is an episode of; rows of one image are adjacent.
+        group: (B,) int64, what a row is an episode of: an image, or what is said of one; rows of one are adjacent.
     """
 
     features: Tensor

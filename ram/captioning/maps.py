@@ -37,7 +37,7 @@ def pointing(
     together = torch.cat(list(maps))
     of_words = {"map_change": torch.cat([each.diff(dim=0).abs().sum(-1) / 2 for each in maps])}
     if (together >= 0).all():  # there is no entropy of unnormalised weights
-        of_words["map_entropy"] = -torch.special.xlogy(together, together).sum(-1)
+        of_words["map_entropy"] = entropy(together)
     measured = {name: float(values.mean()) for name, values in of_words.items() if len(values)}
     asked = [(number, place) for number, row in enumerate(named) for place, things in enumerate(row) if things]
     if boxes is None or not asked:
@@ -54,6 +54,12 @@ def pointing(
         "mass_in_box": (weights * inside).sum(-1),
     }
     return measured | {name: 100 * float(each.float().mean()) for name, each in shares.items()}
+
+
+def entropy(maps: Tensor) -> Tensor:
+    """Of maps whose weights are shares, in nats: (..., rows * columns) -> (...)."""
+    # The slope of entr at 0 is infinite, and a softmax that underflows would pass it on as NaN.
+    return torch.special.entr(maps.clamp(min=torch.finfo(maps.dtype).tiny)).sum(-1)
 
 
 def _inside(boxes: Tensor, grid: tuple[int, int], size: Sequence[int]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
@@ -18,7 +19,7 @@ from envs.random import RowRandom
 from envs.scene import UNASKED
 from ram.baselines import Baseline
 from ram.captioning.captioner import Captioner
-from ram.captioning.maps import pointing
+from ram.captioning.maps import entropy, pointing
 from ram.captioning.metrics import Cider, bleu, rouge_l
 from ram.captioning.pictures import strips
 from ram.corpora import Words
@@ -127,27 +128,27 @@ class TrainedCaptioner:
 class CaptionTask(CorpusTask[Captions]):
     """Trains a :class:`ram.captioning.captioner.Captioner` by cross-entropy, its hard choices by REINFORCE.
 
-    A step shows every image and says one or several of its captions, from one on that is drawn at random. With a reward
-    it is self-critical instead (Rennie et al. 2017): captions are sampled, and paid by what they are better than the
-    likeliest one. The model must speak by then: it starts from the weights of an earlier run. A reward trains what is
-    said, and not where hard attention or a glimpse looks, which is the likeliest place then; the options of
-    cross-entropy and of hard choices are of no use beside it.
+    A step sees every image of its batch once, and says ``captions_per_image`` of its captions: one drawn at random and
+    those that follow it. With a reward it is self-critical instead (Rennie et al. 2017): captions are sampled, and paid
+    by how much better they are than the likeliest one. The model must speak by then: it starts from the weights of an
+    earlier run. A reward trains what is said, and not where hard attention or a glimpse looks, which is the likeliest
+    place then; the options of cross-entropy, of maps and of hard choices are of no use beside it.
 
     Args:
         corpus: where images and captions come from.
         model: builds the network; given ``vocabulary_size`` and ``image_shape``.
         baseline: builds what the reward of hard choices is compared with.
         batch_size: images a step.
-        captions_per_image: how many of an image's captions a step says, at most, for one look of the encoder.
-        rollouts_per_image: how often a step says each caption, with other hard choices; with a reward, how many
+        captions_per_image: how many of an image's captions a step says; an image that has fewer counts less.
+        rollouts_per_image: how often a step says each of them, with other hard choices; with a reward, how many
             captions of each image it samples.
         min_count: how often a word must come up in training to be known.
         label_smoothing: share of the answer that is spread over all words, in [0, 1).
         coverage: weight of the penalty for places that were not read once in all, the mean over the places (Xu et al.
             2015, equation 14, have the sum).
         map_entropy: weight of the penalty for the entropy of soft maps in nats, the mean over the words; it grows from
-            nothing at the start to this at the end (after Grandvalet and Bengio 2005). Where several things may be said
-            next, attention then settles on one.
+            nothing to this by the end of the budget (after Grandvalet and Bengio 2005). Where any of several things may
+            be said next, attention then settles on one. Of several heads it is the entropy of their mean.
         entropy: what a nat of the hard choices' entropy is worth beside a nat of the right word's log-probability.
         policy_weight: of the hard choices' loss.
         gamma: discount of what later words earn a hard choice; 0 pays it by its own word.
@@ -189,8 +190,8 @@ class CaptionTask(CorpusTask[Captions]):
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
         for name, weight in {"coverage": coverage, "map_entropy": map_entropy, "entropy": entropy}.items():
-            if weight < 0:
-                raise InputError(f"task.{name} must not be negative, got {weight}.")
+            if not 0 <= weight < math.inf:
+                raise InputError(f"task.{name} must be finite and not negative, got {weight}.")
         if reward is not None and reward not in get_args(Reward):
             raise InputError(f"task.reward must be null or one of {', '.join(get_args(Reward))}, got {reward!r}.")
         if monitor not in get_args(Monitor) or (monitor == "right" and not hasattr(corpus, "judge")):
@@ -201,7 +202,7 @@ class CaptionTask(CorpusTask[Captions]):
         if augmentation is not None and not callable(augmentation):
             raise InputError(f"task.augmentation must be null or name a _target_, got {augmentation!r}.")
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
-        self.captions, self.rollouts = captions_per_image, rollouts_per_image
+        self.captions_per_image, self.rollouts = captions_per_image, rollouts_per_image
         self.label_smoothing, self.coverage, self.map_entropy = label_smoothing, coverage, map_entropy
         self.entropy, self.gamma = entropy, gamma
         self.reward, self.augmentation = reward, augmentation
@@ -239,14 +240,14 @@ class CaptionTask(CorpusTask[Captions]):
         if self.reward is not None:
             return self._criticise(images, examples)
         drawn = torch.rand(len(examples)).tolist()
-        told = [
-            [some[(int(share * len(some)) + place) % len(some)] for place in range(min(self.captions, len(some)))]
-            for some, share in zip(examples.captions, drawn, strict=True)
-        ]
+        told = []
+        for some, share in zip(examples.captions, drawn, strict=True):
+            first = int(share * len(some))
+            told.append((some[first:] + some[:first])[: self.captions_per_image])
         (inputs, right), memory = self.ask(list(chain(*told))), self.model.see(images)
-        if self.captions * self.rollouts > 1:
-            of_image = torch.tensor([image for image, some in enumerate(told) for _ in some], device=self.device)
-            rows = torch.arange(len(of_image), device=self.device).repeat_interleave(self.rollouts)
+        of_image = torch.tensor([image for image, some in enumerate(told) for _ in some], device=self.device)
+        rows = torch.arange(len(of_image), device=self.device).repeat_interleave(self.rollouts)
+        if len(rows) > len(images):
             (inputs, right), memory = take_rows((inputs, right), rows), take_rows(memory, of_image[rows])
         said = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
         losses, mean = answer_loss(said.logits, right, self.label_smoothing)
@@ -254,11 +255,11 @@ class CaptionTask(CorpusTask[Captions]):
         if self.coverage and said.weights is not None:
             read = (said.weights * (right != UNASKED)[..., None]).sum(1)
             terms["loss/coverage"] = self.coverage * (1 - read).square().mean()
-        if self.map_entropy and said.weights is not None:
-            weights = said.weights[right != UNASKED]
-            if (weights < 0).any():
-                raise InputError("task.map_entropy is for weights that are shares, and these are not: set it to 0.")
-            nats = torch.special.entr(weights.clamp(min=1e-30)).sum(-1).mean()  # which has no slope at 0
+        if self.map_entropy:
+            maps = said.weights
+            if maps is None or not maps.requires_grad or (maps < 0).any() or (maps.sum(-1) > 1.001).any():
+                raise InputError("task.map_entropy is for soft attention, whose weights are shares: else set it to 0.")
+            nats = entropy(maps)[right != UNASKED].mean()
             terms["loss/map_entropy"] = self.map_entropy * self.progress * nats
         # The expected score of a choice is zero: its surprise as a reward has the gradient of the entropy.
         surprise = 0 if said.log_prob is None else self.entropy * said.log_prob.detach()

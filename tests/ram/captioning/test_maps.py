@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ram.captioning.maps import pointing
+from ram.captioning.maps import entropy, pointing
 
 # Images of 8 x 12 pixels in 2 x 3 cells of 4 x 4; a box in the first cell, and one over the two cells on its right.
 BOXES = torch.tensor([[[0.0, 0, 3, 3], [6, 1, 9, 2]]])
@@ -23,8 +23,18 @@ def test_a_map_points_where_its_peak_overlaps_the_box_of_the_word() -> None:
     measured = pointing(maps, (2, 3), (8, 12), BOXES, [[(0,), (0,), (1,), ()]])
     assert measured["pointing"] == pytest.approx(100 * 2 / 3)
     assert measured["mass_in_box"] == pytest.approx(100 * (1 + 0 + 2 * 2 / 16) / 3)
-    assert measured["map_entropy"] == 0
+    assert measured["map_entropy"] == pytest.approx(0, abs=1e-30)
     assert measured["map_change"] == 1
+
+
+def test_entropy_has_a_slope_where_a_softmax_underflows() -> None:
+    scores = torch.tensor([[0.0, 0.0, -300.0], [0.0, 200.0, -3.0], [math.log(3), 0.0, -300.0]], requires_grad=True)
+    nats = entropy(scores.softmax(-1))
+    expected = [math.log(2), 0.0, math.log(4) - 0.75 * math.log(3)]
+    torch.testing.assert_close(nats, torch.tensor(expected))
+    nats.sum().backward()
+    slope = 0.75 * 0.25 * math.log(3)  # p (1 - p) ln (p / (1 - p)), the entropy of two choices by their score
+    torch.testing.assert_close(scores.grad, torch.tensor([[0.0, 0, 0], [0, 0, 0], [-slope, slope, 0]]))
 
 
 def test_the_controls_know_nothing_of_the_words() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from envs import InputError
 from envs.sensor import GlimpseSensor
 from ram.attention.positions import Learned
-from ram.attention.selection import Hard, Unnormalised
+from ram.attention.selection import Hard, Selection, Soft, Unnormalised
 from ram.baselines import LeaveOneOut, MovingAverage, NoBaseline
 from ram.captioning.captioner import Captioner, Glimpse
 from ram.captioning.encoders import Convolutional, Pixels
@@ -171,24 +171,59 @@ def test_maps_of_much_entropy_cost_more_and_more() -> None:
     assert metrics["loss/map_entropy"] == pytest.approx(0.5 * 0.4 * sum(nats) / len(nats), rel=1e-5)
     step.loss.backward()
     assert all(each.grad is None or each.grad.isfinite().all() for each in task.parameters())
-    hard = build("hard", map_entropy=0.5)
-    hard.progress = 0.4
-    assert hard(0).metrics()["loss/map_entropy"] == pytest.approx(0, abs=1e-6)  # one place has all
-    hard(0).loss.backward()
-    assert all(each.grad is None or each.grad.isfinite().all() for each in hard.parameters())
-    shareless = partial(soft, reading=partial(Attending, select=Unnormalised))
-    with pytest.raises(InputError, match=r"^task\.map_entropy is for weights that are shares"):
-        build(map_entropy=0.5, decoder=shareless)(0)
 
 
-@pytest.mark.parametrize(("captions", "rollouts"), [(2, 1), (2, 3), (5, 1)])
-def test_an_image_is_seen_once_for_all_its_captions(captions: int, rollouts: int) -> None:
-    task = build(captions_per_image=captions, rollouts_per_image=rollouts)
-    seen: list[int] = []
-    task.model.encoder.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
-    loss = task(0).loss
-    assert seen == [8]
+@pytest.mark.parametrize("model", ["hard", "glimpse", "blind", "unnormalised", "sums of 2"])
+def test_map_entropy_is_refused_where_no_maps_are_soft(model: str) -> None:
+    class Twice(Soft):
+        def forward(self, *scores: Any) -> Selection:
+            return Selection(2 * super().forward(*scores).weights)
+
+    selects = {"unnormalised": Unnormalised, "sums of 2": Twice}
+    parts = {"decoder": partial(soft, reading=partial(Attending, select=selects[model]))} if model in selects else {}
+    task = build("soft" if parts else model, map_entropy=0.5, **parts)
+    with pytest.raises(InputError, match=r"^task\.map_entropy is for soft attention, whose weights are shares"):
+        task(0)
+
+
+class Several(Given):
+    """From one to four captions an image, each told by its number of words; the first word tells the image."""
+
+    def load(self, split: str) -> Captions:
+        given = super().load(split)
+        names = ("red", "blue", "green", "grey", "black", "white", "brown", "pink")
+        captions = tuple(
+            tuple((names[image % 8], *["and"] * place) for place in range(1 + image % 4)) for image in range(len(given))
+        )
+        return Captions(given.images, captions, given.boxes, given.facts)
+
+
+@pytest.mark.parametrize(("captions", "rollouts"), [(1, 1), (1, 3), (3, 1), (3, 3), (9, 2)])
+def test_an_image_is_seen_once_for_captions_of_its_own(captions: int, rollouts: int) -> None:
+    task = build("hard", corpus=Several(), captions_per_image=captions, rollouts_per_image=rollouts)
+    seen, told = [], []
+    task.model.encoder.register_forward_hook(lambda _, given, made: seen.append(made))
+    task.model.decoder.register_forward_hook(lambda _, given, __: told.append(given))
+    asked: list[Sequence[Words]] = []
+    ask = task.ask
+    task.ask = lambda words: (asked.append(words), ask(words))[1]  # type: ignore[method-assign, func-returns-value]
+    task(0)
     examples = task.begin(0)
+    ((said,), (grids,), ((vectors, memory, *_),)) = asked, seen, told
+    rows = [image for image, some in enumerate(examples.captions) for _ in some[:captions]]
+    assert [len(some) for some in examples.captions] != [1] * 8
+    for image, some in enumerate(examples.captions):
+        ours = [caption for row, caption in zip(rows, said, strict=True) if row == image]
+        assert len(set(ours)) == len(ours) == min(captions, len(some)) and set(ours) <= set(some)
+    expected = torch.stack([grids[image] for image in rows for _ in range(rollouts)])
+    torch.testing.assert_close(memory.states, expected)
+    expected = task.model.words(ask(said)[0].repeat_interleave(rollouts, dim=0))
+    torch.testing.assert_close(vectors, expected)
+
+
+def test_the_loss_is_the_mean_over_all_words_that_are_said() -> None:
+    task = build(captions_per_image=2)
+    loss, examples = task(0).loss, task.begin(0)
     log_prob, words = torch.tensor(0.0), 0
     for place in range(2):  # which an image has
         inputs, right = task.ask([some[place] for some in examples.captions])
@@ -359,8 +394,8 @@ def test_the_pictures_are_texts_and_strips() -> None:
         ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\)"),
         ({"reward": "spice"}, r"^task\.reward must be null or one of cider, bleu, got 'spice'\.$"),
         ({"gamma": 2.0}, r"^task\.gamma must be in \[0, 1\], got 2\.0\.$"),
-        ({"coverage": -1.0}, r"^task\.coverage must not be negative, got -1\.0\.$"),
-        ({"map_entropy": -1.0}, r"^task\.map_entropy must not be negative, got -1\.0\.$"),
+        ({"coverage": -1.0}, r"^task\.coverage must be finite and not negative, got -1\.0\.$"),
+        ({"map_entropy": math.nan}, r"^task\.map_entropy must be finite and not negative, got nan\.$"),
         (
             {"monitor": "exact"},
             r"^task\.monitor must be cider, bleu_4, .*; got 'exact'",
