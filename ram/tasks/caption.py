@@ -257,7 +257,7 @@ class CaptionTask(CorpusTask[Captions]):
             terms["loss/coverage"] = self.coverage * (1 - read).square().mean()
         if self.map_entropy:
             maps = said.weights
-            if maps is None or not maps.requires_grad or (maps < 0).any() or (maps.sum(-1) > 1.001).any():
+            if maps is None or not _are_soft(maps):
                 raise InputError("task.map_entropy is for soft attention, whose weights are shares: else set it to 0.")
             nats = entropy(maps)[right != UNASKED].mean()
             terms["loss/map_entropy"] = self.map_entropy * self.progress * nats
@@ -425,6 +425,12 @@ def describe(
 def _again(model: Captioner, vocabulary: Vocabulary, said: Sequence[Words], device: torch.device) -> Tensor:
     """What was said, to be read once more: (B, T) int64, with as many words as the model has positions for."""
     return teacher_forced([vocabulary.encode(words) for words in said], device)[0][:, : model.max_length]
+
+
+def _are_soft(maps: Tensor) -> bool:
+    """Whether weights (B, T, N) are shares that can be learnt."""
+    are_learnt = maps.requires_grad or not torch.is_grad_enabled()
+    return are_learnt and bool((maps >= 0).all() and (maps.sum(-1) < 1.001).all())
 
 
 def _ended(references: Sequence[Sequence[Words]]) -> list[list[Words]]:

@@ -169,8 +169,8 @@ def test_maps_of_much_entropy_cost_more_and_more() -> None:
     words = [each for row, caption in zip(weights, captions, strict=True) for each in row[: len(caption) + 1]]
     nats = [-sum(share * math.log(share) for share in word.tolist()) for word in words]
     assert metrics["loss/map_entropy"] == pytest.approx(0.5 * 0.4 * sum(nats) / len(nats), rel=1e-5)
-    step.loss.backward()
-    assert all(each.grad is None or each.grad.isfinite().all() for each in task.parameters())
+    with torch.no_grad():  # as where statistics are gathered for averaged weights
+        assert task(0).loss.item() == pytest.approx(step.loss.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("model", ["hard", "glimpse", "blind", "unnormalised", "sums of 2"])
