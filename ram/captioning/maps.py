@@ -58,8 +58,8 @@ def pointing(
 
 def entropy(maps: Tensor) -> Tensor:
     """Of maps whose weights are shares, in nats: (..., rows * columns) -> (...)."""
-    # The slope of entr at 0 is infinite, and a softmax that underflows would pass it on as NaN.
-    return torch.special.entr(maps.clamp(min=torch.finfo(maps.dtype).tiny)).sum(-1)
+    # The slope of w ln w at 0 is infinite, and a softmax that underflows would pass it on as NaN.
+    return -torch.special.xlogy(maps, maps.clamp(min=torch.finfo(maps.dtype).tiny)).sum(-1)
 
 
 def _inside(boxes: Tensor, grid: tuple[int, int], size: Sequence[int]) -> Tensor:

@@ -245,10 +245,10 @@ class CaptionTask(CorpusTask[Captions]):
             first = int(share * len(some))
             told.append((some[first:] + some[:first])[: self.captions_per_image])
         (inputs, right), memory = self.ask(list(chain(*told))), self.model.see(images)
-        of_image = torch.tensor([image for image, some in enumerate(told) for _ in some], device=self.device)
-        rows = torch.arange(len(of_image), device=self.device).repeat_interleave(self.rollouts)
-        if len(rows) > len(images):
-            (inputs, right), memory = take_rows((inputs, right), rows), take_rows(memory, of_image[rows])
+        if max(self.captions_per_image, self.rollouts) > 1:
+            of_image = [image for image, some in enumerate(told) for _ in range(len(some) * self.rollouts)]
+            inputs, right = (each.repeat_interleave(self.rollouts, 0) for each in (inputs, right))
+            memory = take_rows(memory, torch.tensor(of_image, device=self.device))
         said = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
         losses, mean = answer_loss(said.logits, right, self.label_smoothing)
         terms = {"loss/answer": mean}

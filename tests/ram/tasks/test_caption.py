@@ -140,16 +140,21 @@ def test_a_batch_does_not_tell_how_long_its_captions_are() -> None:
         assert len({len(captions[0]) for captions in task.begin(step).captions}) == 2
 
 
+def first_maps(task: CaptionTask) -> tuple[list[Words], Tensor]:
+    """The captions of the first step, and the weights of their words."""
+    examples = task.begin(0)
+    drawn = torch.rand(len(examples)).tolist()
+    captions = [some[int(2 * share)] for some, share in zip(examples.captions, drawn, strict=True)]
+    weights = task.model(examples.images.float() / 255, task.ask(captions)[0]).weights
+    assert weights is not None
+    return captions, weights
+
+
 def test_places_that_are_not_read_once_cost() -> None:
     task, plain = build(coverage=0.5), build()
     metrics = task(0).metrics()
     assert metrics["loss/answer"] == pytest.approx(plain(0).metrics()["loss/answer"], rel=1e-6)
-    examples = task.begin(0)
-    drawn = torch.rand(len(examples)).tolist()
-    captions = [some[int(2 * share)] for some, share in zip(examples.captions, drawn, strict=True)]
-    inputs, _ = task.ask(captions)
-    weights = task.model(examples.images.float() / 255, inputs).weights
-    assert weights is not None
+    captions, weights = first_maps(task)
     read = [sum(weights[row, step] for step in range(len(caption) + 1)) for row, caption in enumerate(captions)]
     expected = 0.5 * torch.stack([(1 - each).square().mean() for each in read]).mean()  # type: ignore[arg-type, operator]
     assert metrics["loss/coverage"] == pytest.approx(expected.item(), rel=1e-5)
@@ -161,11 +166,7 @@ def test_maps_of_much_entropy_cost_more_and_more() -> None:
     step = task(0)
     metrics = step.metrics()
     assert metrics["loss/answer"] == pytest.approx(plain(0).metrics()["loss/answer"], rel=1e-6)
-    examples = task.begin(0)
-    drawn = torch.rand(len(examples)).tolist()
-    captions = [some[int(2 * share)] for some, share in zip(examples.captions, drawn, strict=True)]
-    weights = task.model(examples.images.float() / 255, task.ask(captions)[0]).weights
-    assert weights is not None
+    captions, weights = first_maps(task)
     words = [each for row, caption in zip(weights, captions, strict=True) for each in row[: len(caption) + 1]]
     nats = [-sum(share * math.log(share) for share in word.tolist()) for word in words]
     assert metrics["loss/map_entropy"] == pytest.approx(0.5 * 0.4 * sum(nats) / len(nats), rel=1e-5)
