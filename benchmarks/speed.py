@@ -27,7 +27,7 @@ from envs import GlimpseEnv, GlimpseSensor, GlimpseVectorEnv
 from envs.images import ImageSet, ImageSource, canvas
 from envs.random import RowRandom
 from ram.agent import RecurrentAttention
-from ram.baselines import Learned
+from ram.baselines import LearnedBaseline
 from ram.distributions import Gaussian
 from ram.networks import ActionNetwork, LocationNetwork
 from ram.reinforce import discounted_returns, policy_gradient_loss
@@ -201,7 +201,7 @@ class Training:
         **optimizer: bool,
     ) -> None:
         build_env = partial(env, images=images, num_glimpses=_GLIMPSES)
-        self.task = task(build_env, agent, Learned, batch_size=batch_size, compile=compiled)
+        self.task = task(build_env, agent, LearnedBaseline, batch_size=batch_size, compile=compiled)
         options: dict[str, Any] = optimizer or {"fused": True}
         self.optimizer = torch.optim.AdamW(self.task.parameter_groups(), lr=1e-3, weight_decay=0.0, **options)
         self.average = WeightAverage(self.task, decay=0.999)
@@ -246,7 +246,7 @@ class MatrixProducts:
         glimpse, rows = task.agent.glimpse, task.env.num_envs
         location = cast(LocationNetwork, task.agent.location).mean[0]
         answer = cast(ActionNetwork, task.agent.action).logits[0]
-        baseline = cast(Learned, task.baseline).head
+        baseline = cast(LearnedBaseline, task.baseline).head
         self.products: list[tuple[Tensor, Tensor, Tensor]] = []
         core = cast(Any, task.agent.core.layers[0])
         for look in range(_GLIMPSES):
@@ -315,7 +315,7 @@ def time_scenes(images: ImageSet, seconds: float) -> None:
     """Drawing a batch of the RAM paper's scenes, and a whole training step on it."""
     rows = []
     for size, num_clutter, num_scales in ((60, 0, 3), (60, 4, 3), (100, 8, 4)):
-        source = canvas.Source(objects=images, size=size, num_clutter=num_clutter)
+        source = canvas.Canvas(objects=images, size=size, num_clutter=num_clutter)
         training = Training(source, 128, env=partial(GlimpseVectorEnv, sensor=GlimpseSensor(12, num_scales)))
         index = torch.arange(128)
         draw = partial(training.task.env.scenes.draw, index, RowRandom(index, index))
@@ -467,7 +467,7 @@ class HeadsEveryStep(GlimpseTask):
             policy = agent.location(hidden)
             sample = policy.sample(noise["location"][look])
             log_probs.append(policy.log_prob(sample))
-            values.append(cast(Learned, self.baseline).head(hidden.detach()).squeeze(-1))
+            values.append(cast(LearnedBaseline, self.baseline).head(hidden.detach()).squeeze(-1))
             if look == env.num_glimpses - 1:
                 logits = cast(ActionNetwork, agent.action)(hidden).logits
                 answer = logits.argmax(-1)

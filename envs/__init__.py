@@ -4,8 +4,9 @@ import gymnasium
 
 from envs.catch import CatchEnv, CatchVectorEnv
 from envs.errors import InputError
-from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
 from envs.sensor import GlimpseSensor, LogPolarSensor
+from envs.single_env import GlimpseEnv
+from envs.vector_env import GlimpseVectorEnv
 from envs.wrappers import Flat, Grid, RelativeMoves, TransformAction, VectorTransformAction
 
 __all__ = [
@@ -25,8 +26,8 @@ __all__ = [
 
 gymnasium.register(
     "ram/Glimpse-v0",
-    entry_point="envs.glimpse:GlimpseEnv",
-    vector_entry_point="envs.glimpse:GlimpseVectorEnv",
+    entry_point="envs.single_env:GlimpseEnv",
+    vector_entry_point="envs.vector_env:GlimpseVectorEnv",
 )
 gymnasium.register(
     "ram/Catch-v0",

@@ -10,20 +10,21 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
-from envs.images import Split, check_split
-from envs.inputs import check_counts
 from envs.random import RowRandom
 from envs.rewards.caught import Caught
 from envs.scene import Scene
 from envs.sensor import GlimpseSensor
+from envs.single_env import GlimpseEnv
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
+from envs.vector_env import GlimpseVectorEnv
 
 MOVES = ("left", "stay", "right")
 """What an answer tells the paddle to do."""
 
 
 @dataclass(frozen=True)
-class Source:
+class Catch:
     """Describes the game; the paper's by default.
 
     On a square screen of black (0) and white (1) pixels, a ball of one pixel starts in the top row and falls a row with
@@ -55,7 +56,9 @@ class Source:
             raise InputError(f"images.size must be at least 2, got {self.size}.")
         if not 1 <= self.paddle <= self.size:
             raise InputError(f"images.paddle must lie in 1 .. images.size ({self.size}), got {self.paddle}.")
-        check_counts("images", num_train=self.num_train, num_validation=self.num_validation, num_test=self.num_test)
+        check_positive_integers(
+            "images", num_train=self.num_train, num_validation=self.num_validation, num_test=self.num_test
+        )
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> Games:
         """The games of one split; nothing is read."""
@@ -100,14 +103,14 @@ class Games:
         speed = random.uniform("speed") * 2 - 1
         return self._scene(ball, speed, random.integers("paddle", self.size - self.paddle + 1))
 
-    def advance(self, facts: Mapping[str, Tensor], answer: Tensor) -> Scene:
+    def advance(self, annotations: Mapping[str, Tensor], answer: Tensor) -> Scene:
         """Lets the balls fall a row, and moves the paddles."""
-        column, row = facts["ball"].unbind(1)
-        flown = column + facts["speed"]
+        column, row = annotations["ball"].unbind(1)
+        flown = column + annotations["speed"]
         column = flown.abs()
         column = torch.minimum(column, 2 * (self.size - 1) - column)  # mirrored at 0 and at the last column
-        speed = torch.where(column == flown, facts["speed"], -facts["speed"])
-        paddle = (facts["paddle"] + answer - 1).clamp(0, self.size - self.paddle)
+        speed = torch.where(column == flown, annotations["speed"], -annotations["speed"])
+        paddle = (annotations["paddle"] + answer - 1).clamp(0, self.size - self.paddle)
         return self._scene(torch.stack([column, row + 1], dim=1), speed, paddle)
 
     def _scene(self, ball: Tensor, speed: Tensor, paddle: Tensor) -> Scene:
@@ -128,7 +131,7 @@ class CatchVectorEnv(GlimpseVectorEnv):
     """A batch of games of Catch, seen through glimpses of 6 x 6 pixels at three scales.
 
     The agent sees what its gaze reads and must follow ball and paddle by itself. An action is a ``location`` (B, 2)
-    and an ``answer`` (B,), one of ``MOVES``; the reward is 1 when the ball is caught. ``images`` is a :class:`Source`.
+    and an ``answer`` (B,), one of ``MOVES``; the reward is 1 when the ball is caught. ``images`` is a :class:`Catch`.
     The other arguments, and the way to use it, are those of :class:`GlimpseVectorEnv`.
     """
 
@@ -144,9 +147,9 @@ class CatchEnv(GlimpseEnv):
 
 
 def _with_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
-    images = Source() if arguments.get("images") is None else arguments["images"]
-    if not isinstance(images, Source):
-        raise InputError(f"Catch needs an envs.catch.Source as images, got {images!r}: see ram/Glimpse-v0 for others.")
+    images = Catch() if arguments.get("images") is None else arguments["images"]
+    if not isinstance(images, Catch):
+        raise InputError(f"Catch needs an envs.catch.Catch as images, got {images!r}: see ram/Glimpse-v0 for others.")
     defaults = {
         "images": images,
         "sensor": GlimpseSensor(6, 3),

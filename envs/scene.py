@@ -10,9 +10,6 @@ from torch import Tensor
 
 from envs.random import RowRandom
 
-UNASKED = -100
-"""The label of an answer that is not due; what torch's cross-entropy ignores."""
-
 END = "end"
 """The class that says that there is nothing more to name."""
 
@@ -24,12 +21,12 @@ class Scene:
     Attributes:
         images: (B, C, H, W) float32 in [0, 1].
         facts: tensors (B, ...) by the names of :class:`envs.rewards.Transition`, as far as the world gives them.
-            ``label`` is (B,), or (B, A) where A answers are due one after another, with ``UNASKED`` after an image's
+            ``label`` is (B,), or (B, A) where A answers are due one after another, with ``IGNORE_INDEX`` after an image's
             last; ``goal`` (B,) int64 is the class that the agent is told to look for.
     """
 
     images: Tensor
-    facts: Mapping[str, Tensor] = field(default_factory=dict)
+    annotations: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class SceneSet(Protocol):
@@ -50,7 +47,7 @@ class SceneSet(Protocol):
 
 
 @runtime_checkable
-class Moving(Protocol):
+class DynamicScenes(Protocol):
     """A scene set whose scenes change under the agent's answers.
 
     Attributes:
@@ -60,6 +57,6 @@ class Moving(Protocol):
     @property
     def horizon(self) -> int: ...
 
-    def advance(self, facts: Mapping[str, Tensor], answer: Tensor) -> Scene:
+    def advance(self, annotations: Mapping[str, Tensor], answer: Tensor) -> Scene:
         """What B scenes become after an answer (B,); an episode ends where the fact ``over`` (B,) bool is true."""
         ...

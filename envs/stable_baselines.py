@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
 from envs.errors import InputError
-from envs.glimpse import GlimpseVectorEnv
+from envs.vector_env import GlimpseVectorEnv
 
 
 class GlimpseVecEnv(VecEnv):

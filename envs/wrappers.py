@@ -23,8 +23,9 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.glimpse import GlimpseEnv, GlimpseVectorEnv, check_parts
-from envs.inputs import describe, read, read_floats, read_integers
+from envs.single_env import GlimpseEnv
+from envs.validation import describe, read, read_floats, read_integers
+from envs.vector_env import GlimpseVectorEnv, check_parts
 
 
 class ActionTransform(Protocol):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
 from envs import GlimpseSensor, GlimpseVectorEnv
-from envs.images.glyphs import Source
+from envs.images.glyphs import Glyphs
 
 
 @dataclass
@@ -61,7 +61,7 @@ def train(options: Options) -> float:
     """Trains, prints, and returns the accuracy of the last ten rollouts, in percent."""
     torch.manual_seed(options.seed)
     env = GlimpseVectorEnv(
-        Source(num_train=5000),
+        Glyphs(num_train=5000),
         sensor=GlimpseSensor(patch_size=12, num_scales=2),
         num_envs=options.num_envs,
         num_glimpses=options.num_glimpses,

@@ -20,12 +20,12 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from envs import Flat, GlimpseSensor, GlimpseVectorEnv, Grid, TransformAction, VectorTransformAction
-from envs.images.glyphs import Source
+from envs.images.glyphs import Glyphs
 from envs.stable_baselines import GlimpseVecEnv
 
 OPTIONS: dict[str, Any] = {
     # Plain digits, in a window as large as the image.
-    "images": Source(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0),
+    "images": Glyphs(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0),
     "sensor": GlimpseSensor(patch_size=16),
     "num_glimpses": 2,
     "first_location": "center",

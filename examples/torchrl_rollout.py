@@ -20,7 +20,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 from envs import GlimpseSensor, Grid, TransformAction
-from envs.images.glyphs import Source
+from envs.images.glyphs import Glyphs
 
 SEEN = ["patches", "gaze", "step"]
 CELLS, CLASSES, LOOKS, PATCH, WIDTH = 9, 10, 2, 16, 128
@@ -30,7 +30,7 @@ def make_env(seed: int) -> EnvBase:
     """Plain digits, each seen twice in a window as large as the image."""
     env = gymnasium.make(
         "envs:ram/Glimpse-v0",
-        images=Source(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0),
+        images=Glyphs(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0),
         sensor=GlimpseSensor(PATCH),
         num_glimpses=LOOKS,
         first_location="center",

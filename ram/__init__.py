@@ -22,10 +22,10 @@ def load(run: str | Path, device: str = "cpu") -> Any:
         device: where it computes.
 
     Returns:
-        For glimpses a :class:`ram.tasks.glimpse.GlimpseModel`, with ``predict(images)``; for texts a
-        :class:`ram.tasks.classify_text.TextClassifier` or :class:`ram.tasks.tag.TrainedTagger`, with
-        ``predict(texts)``, a :class:`ram.tasks.language_model.TrainedLanguageModel`, with ``sample()``,
-        or a :class:`ram.tasks.translate.TrainedTranslator`, with ``translate(texts)``, ``n_best(texts, n)`` and
+        For glimpses a :class:`ram.tasks.glimpse.GlimpsePredictor`, with ``predict(images)``; for texts a
+        :class:`ram.tasks.classify_text.TextClassifier` or :class:`ram.tasks.tag.TextTagger`, with
+        ``predict(texts)``, a :class:`ram.tasks.language_model.TextGenerator`, with ``sample()``,
+        or a :class:`ram.tasks.translate.TextTranslator`, with ``translate(texts)``, ``n_best(texts, n)`` and
         ``sample(texts)``.
 
     Raises:

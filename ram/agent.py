@@ -22,7 +22,7 @@ from ram.networks import (
 )
 
 
-class Thought(NamedTuple):
+class AgentOutput(NamedTuple):
     """What the agent makes of the looks so far.
 
     Attributes:
@@ -89,9 +89,9 @@ class RecurrentAttention(nn.Module):
                 raise InputError("core.num_layers=2 answers from the lower layer, but here nothing is asked: set 1.")
             # The policy trains the layer that it reads; the way into the core leads on from there.
             if isinstance(self.location, LocationNetwork | GridLocation):
-                self.core.through, self.location.through_core = self.location.through_core, True
+                self.core.through, self.location.backprop_into_core = self.location.backprop_into_core, True
 
-    def step(self, observation: Mapping[str, Any], state: tuple[State, ...] | None = None) -> Thought:
+    def step(self, observation: Mapping[str, Any], state: tuple[State, ...] | None = None) -> AgentOutput:
         """Takes in one look.
 
         Args:
@@ -103,7 +103,7 @@ class RecurrentAttention(nn.Module):
         before: tuple[State | None, ...] | None = state
         if state is None and self.context is not None:
             before = self.core.begin(self.context(observation["context"]))
-        return Thought(*self.core(glimpse, before))
+        return AgentOutput(*self.core(glimpse, before))
 
     def anneal(self, progress: float) -> None:
         """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from ram.reinforce import Rollout
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a baseline expects.
-
-    Attributes:
-        value: (T, B), the expected return; without gradient.
-        loss: a scalar that trains the baseline.
-    """
-
-    value: Tensor
-    loss: Tensor
+from ram.reinforce import BaselineOutput, Rollout
 
 
 class Baseline(nn.Module):
@@ -37,7 +22,7 @@ class Baseline(nn.Module):
     def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
         super().__init__()
 
-    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+    def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         """Estimates ``returns`` (T, B)."""
         raise TypeError(f"{type(self).__name__} does not say how it estimates.")
 
@@ -45,11 +30,11 @@ class Baseline(nn.Module):
 class NoBaseline(Baseline):
     """Zero: plain REINFORCE."""
 
-    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
-        return Estimate(torch.zeros_like(returns), returns.new_zeros(()))
+    def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
+        return BaselineOutput(torch.zeros_like(returns), returns.new_zeros(()))
 
 
-class MovingAverage(Baseline):
+class MovingAverageBaseline(Baseline):
     """The mean return of earlier batches, exponentially forgotten (Williams 1992, section 4, reinforcement comparison).
 
     The present batch enters only after it has been judged: an average that held a choice's own return would bias the
@@ -70,35 +55,35 @@ class MovingAverage(Baseline):
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("weight", torch.zeros(()))  # how much of the mean is not yet zero's, as in Adam
 
-    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+    def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
         if self.training:
-            self.mean.lerp_(returns[rollout.acting].mean(), 1 - self.decay)
+            self.mean.lerp_(returns[rollout.active].mean(), 1 - self.decay)
             self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
-        return Estimate(value, returns.new_zeros(()))
+        return BaselineOutput(value, returns.new_zeros(()))
 
 
-class Learned(Baseline):
+class LearnedBaseline(Baseline):
     """b_t(h_t), linear in the features and trained by squared error (Mnih et al. 2014, section 3.1).
 
     Args:
-        through_core: let its gradient into the core and glimpse networks; into a core of two layers as far as the
+        backprop_into_core: let its gradient into the core and glimpse networks; into a core of two layers as far as the
             policy's own may go. Where no label teaches them, they learn what matters from what the return depends on,
             as actor and critic share their layers in Mnih et al. (2016).
     """
 
-    def __init__(self, feature_size: int, rollouts_per_image: int, through_core: bool = False) -> None:
+    def __init__(self, feature_size: int, rollouts_per_image: int, backprop_into_core: bool = False) -> None:
         super().__init__(feature_size, rollouts_per_image)
-        self.through_core = through_core
+        self.backprop_into_core = backprop_into_core
         self.head = nn.Linear(feature_size, 1)
 
-    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
-        features = rollout.features if self.through_core else rollout.features.detach()
+    def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
+        features = rollout.features if self.backprop_into_core else rollout.features.detach()
         value = self.head(features).squeeze(-1)
-        return Estimate(value.detach(), (value - returns)[rollout.acting].square().mean())
+        return BaselineOutput(value.detach(), (value - returns)[rollout.active].square().mean())
 
 
-class LeaveOneOut(Baseline):
+class LeaveOneOutBaseline(Baseline):
     """The mean return of the image's other rollouts (Kool et al. 2019; Mnih and Rezende 2016).
 
     At each step only those count that have not ended; where none is left, it is 0.
@@ -112,9 +97,9 @@ class LeaveOneOut(Baseline):
                 "take another baseline where the task has no such option."
             )
 
-    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
-        group, acting = rollout.group, rollout.acting.to(returns.dtype)
+    def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
+        group, active = rollout.group, rollout.active.to(returns.dtype)
         nothing = returns.new_zeros(len(returns), int(group.max()) + 1)
-        total = nothing.index_add(1, group, returns * acting)[:, group] - returns * acting
-        count = nothing.index_add(1, group, acting)[:, group] - acting
-        return Estimate(total / count.clamp(min=1), returns.new_zeros(()))
+        total = nothing.index_add(1, group, returns * active)[:, group] - returns * active
+        count = nothing.index_add(1, group, active)[:, group] - active
+        return BaselineOutput(total / count.clamp(min=1), returns.new_zeros(()))

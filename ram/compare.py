@@ -14,9 +14,9 @@ import numpy as np
 
 from envs.errors import InputError
 from envs.rendering import figure_pixels, save_png
-from ram.config import words
-from ram.run_folder import RunFolder, told_in_a_sentence
-from ram.sequence.pictures import accuracy_by_length
+from ram.config import assignments
+from ram.plots.text import accuracy_by_length
+from ram.run_folder import RunFolder, report_errors
 
 _REPEATED = ("seed", "corpus.fold")
 """Options by which runs repeat one another."""
@@ -90,8 +90,8 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
         key = tuple(options.get(name, "") for name in differing)
         runs[key].append(measured)
         for length, right, texts in _lengths(file.parent):
-            hits, total = lengths[key].get(length, (0, 0))
-            lengths[key][length] = hits + right, total + texts
+            correct, total = lengths[key].get(length, (0, 0))
+            lengths[key][length] = correct + right, total + texts
     rows = [
         Row(
             options={name: value for name, value in zip(shown, key, strict=True) if value},
@@ -164,14 +164,14 @@ def _shortest(names: Sequence[str]) -> list[str]:
 
 def _typed(run: Path) -> dict[str, str]:
     """The options that a run was started with."""
-    return words([word.lstrip("+~") for word in RunFolder(run).read_overrides() if "=" in word])
+    return assignments([word.lstrip("+~") for word in RunFolder(run).read_overrides() if "=" in word])
 
 
 def main() -> None:
     """The command ``ram-compare``."""
-    with told_in_a_sentence():
+    with report_errors():
         folders = [Path(word) for word in sys.argv[1:] if "=" not in word or Path(word).exists()]
-        options = words([word for word in sys.argv[1:] if Path(word) not in folders])
+        options = assignments([word for word in sys.argv[1:] if Path(word) not in folders])
         unknown = options.keys() - {"metric", "picture"}
         if not folders or unknown:
             raise InputError("Name folders of runs: python -m ram.compare DIR ... [metric=test/error] [picture=FILE].")

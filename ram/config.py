@@ -192,7 +192,7 @@ def _spell(hint: Any) -> str:
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def words(arguments: list[str]) -> dict[str, str]:
+def assignments(arguments: list[str]) -> dict[str, str]:
     """What was typed as name=value, by name. Raises :class:`InputError` for anything else."""
     for word in arguments:
         if "=" not in word:

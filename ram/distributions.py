@@ -17,7 +17,7 @@ class Distribution(Protocol):
         """A choice, the same for the same noise; without gradient."""
         ...
 
-    def preferred(self, noise: Tensor) -> Tensor:
+    def mode(self, noise: Tensor) -> Tensor:
         """The choice to make where nothing is tried out."""
         ...
 
@@ -46,7 +46,7 @@ class Gaussian:
         """Shifts and scales standard normal noise of the mean's shape; detached: a score needs no other path."""
         return (self.mean + self.std * noise).detach()
 
-    def preferred(self, noise: Tensor) -> Tensor:
+    def mode(self, noise: Tensor) -> Tensor:
         """The mean, whatever the noise."""
         return self.mean.detach()
 
@@ -68,7 +68,7 @@ class Uniform:
         """Maps standard normal noise (..., 2) to uniform locations."""
         return 2 * torch.special.ndtr(noise) - 1
 
-    def preferred(self, noise: Tensor) -> Tensor:
+    def mode(self, noise: Tensor) -> Tensor:
         """A sample, for no place is preferred."""
         return self.sample(noise)
 
@@ -97,7 +97,7 @@ class Categorical:
         cumulative = cumulative / cumulative[..., -1:]  # rounding may leave the last sum below 1
         return (torch.special.ndtr(noise).clamp(min=1e-30) > cumulative).sum(-1)  # far out, ndtr rounds to 0
 
-    def preferred(self, noise: Tensor) -> Tensor:
+    def mode(self, noise: Tensor) -> Tensor:
         """The likeliest, whatever the noise."""
         return self.logits.argmax(-1)
 
@@ -112,7 +112,7 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class Places:
+class GridCategorical:
     """One of K locations.
 
     Attributes:
@@ -127,9 +127,9 @@ class Places:
         """Maps standard normal noise (..., 2), of which the first number serves, to locations (..., 2)."""
         return self.location[self.choice.sample(noise[..., :1])]
 
-    def preferred(self, noise: Tensor) -> Tensor:
+    def mode(self, noise: Tensor) -> Tensor:
         """The likeliest place, whatever the noise."""
-        return self.location[self.choice.preferred(noise)]
+        return self.location[self.choice.mode(noise)]
 
     def log_prob(self, sample: Tensor) -> Tensor:
         """(..., 2), each one of the places -> (...)."""

@@ -21,15 +21,15 @@ from tqdm import tqdm
 
 from envs.errors import InputError
 from envs.rendering import save_png
-from ram.config import build, check, override, words
+from ram.config import assignments, build, check, override
 from ram.corpora import normalised
 from ram.corpora.files import read_lines
 from ram.corpora.parallel_files import read_both
-from ram.run_folder import RunFolder, table, told_in_a_sentence
-from ram.sequence.pictures import beam_curve
+from ram.plots.text import beam_curve
+from ram.run_folder import RunFolder, report_errors, table
 from ram.tasks import Task
 from ram.tasks.caption import CaptionTask
-from ram.tasks.translate import TrainedTranslator, TranslateTask, bleu_and_chrf
+from ram.tasks.translate import TextTranslator, TranslateTask, bleu_and_chrf
 from ram.training import checkpoint
 
 _AT_ONCE = 2000  # lines of a file
@@ -76,7 +76,7 @@ def _restored(run: RunFolder, config: DictConfig) -> Any:
         raise InputError(f"{run.best} does not fit {run.path}/.hydra/config.yaml: restore either.") from error
 
 
-def translate(translator: TrainedTranslator, source: Path, number: int = 1) -> Iterator[str]:
+def translate(translator: TextTranslator, source: Path, number: int = 1) -> Iterator[str]:
     """What a model makes of every line of a file: the best ``number`` that are found, line by line.
 
     Of an empty line, and where fewer are found, they are empty.
@@ -100,7 +100,7 @@ def translate(translator: TrainedTranslator, source: Path, number: int = 1) -> I
             bar.update(len(some))
 
 
-def score(translator: TrainedTranslator, source: Path, target: Path) -> dict[str, float]:
+def score(translator: TextTranslator, source: Path, target: Path) -> dict[str, float]:
     """Exact matches in percent, BLEU and chrF against a file of references, without regard to capital letters."""
     references = [normalised(line.strip()) for _, line in read_both(source, target)]
     said = list(translate(translator, source))
@@ -120,7 +120,7 @@ def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
     rows = []
     for size in tqdm(sizes, unit="beams", disable=len(sizes) < 2):
         start = time.perf_counter()
-        measured = task.measure_speech("validation", size)
+        measured = task.evaluate_generation("validation", size)
         rows.append({"beam": size} | measured | {"seconds": time.perf_counter() - start})
     metric = next(name for name in (task.monitor, "bleu", "cider", "exact") if name in rows[0])
     lines = [f"| {' | '.join(rows[0])} |", f"|{' ---: |' * len(rows[0])}"]
@@ -131,8 +131,8 @@ def beams(task: Task, sizes: Sequence[int]) -> tuple[str, np.ndarray]:
 def main() -> None:
     """The command ``ram-evaluate``."""
     sys.path.insert(0, str(Path.cwd()))  # a user's own modules, named by _target_
-    with told_in_a_sentence():
-        options = words(sys.argv[1:])
+    with report_errors():
+        options = assignments(sys.argv[1:])
         if "run" not in options:
             raise InputError("Name the folder of a run: python -m ram.evaluate run=DIR.")
         run = RunFolder.open(Path(options.pop("run")))
@@ -162,7 +162,7 @@ def _use(run: RunFolder, config: DictConfig, options: dict[str, str]) -> None:
     override(config, options, ("device", "num_threads", *_SEARCH), f"source={source}")
     torch.set_num_threads(config.num_threads)
     translator = _restored(run, config)
-    if not isinstance(translator, TrainedTranslator):
+    if not isinstance(translator, TextTranslator):
         raise InputError(f"source={source}: {run.path} has not learnt to translate; name a run of task=translate.")
     if target is not None:
         print(table(score(translator, source, Path(target))))

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_counts
+from envs.validation import check_positive_integers
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Hard
-from ram.distributions import Categorical, Gaussian, Places, Uniform
+from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform
 
 State = Tensor | tuple[Tensor, Tensor]
 """What a layer of a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
@@ -50,7 +50,7 @@ class GlimpseNetwork(nn.Module):
         if contrast <= 0:
             raise InputError(f"task.agent.glimpse.contrast must be positive, got {contrast}.")
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
-        check_counts("task.agent.glimpse", **sizes)
+        check_positive_integers("task.agent.glimpse", **sizes)
         self.output_size = output_size
         self.patch = nn.Linear(math.prod(patch_shape), patch_features)
         self.location = nn.Linear(2, location_features)
@@ -80,7 +80,7 @@ class ContextNetwork(nn.Module):
 
     def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
         super().__init__()
-        check_counts("task.agent.context", channels=channels)
+        check_positive_integers("task.agent.context", channels=channels)
         depth, height, width = context_shape
         self.layers = nn.Sequential(
             nn.Conv2d(depth, channels, 3, padding=1),
@@ -118,7 +118,7 @@ class CoreNetwork(nn.Module):
 
     def __init__(self, input_size: int, cell: str = "rnn", size: int = 256, num_layers: int = 1) -> None:
         super().__init__()
-        check_counts("core", size=size)
+        check_positive_integers("core", size=size)
         if num_layers not in (1, 2):
             raise InputError(f"core.num_layers must be 1 or 2, got {num_layers}.")
         cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": _ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
@@ -180,7 +180,7 @@ class LocationNetwork(nn.Module):
         std: the standard deviation, in units of half the image.
         final_std: what the deviation changes to over the budget, geometrically; None keeps it.
         learn_std: train the deviation, from ``std`` on.
-        through_core: let the policy's gradient into the core and glimpse networks.
+        backprop_into_core: let the policy's gradient into the core and glimpse networks.
     """
 
     outputs = 2
@@ -194,7 +194,7 @@ class LocationNetwork(nn.Module):
         std: float = 0.15,
         final_std: float | None = None,
         learn_std: bool = False,
-        through_core: bool = False,
+        backprop_into_core: bool = False,
     ) -> None:
         super().__init__()
         if hidden_size < 0:
@@ -205,8 +205,8 @@ class LocationNetwork(nn.Module):
         if learn_std and final_std is not None:
             raise InputError("policy.learn_std and policy.final_std exclude each other: set one of them.")
         self.initial_std, self.final_std = std, final_std
-        self.through_core = through_core
-        self.mean = nn.Sequential(*read_out(feature_size, self.outputs, hidden_size), nn.Tanh())
+        self.backprop_into_core = backprop_into_core
+        self.mean = nn.Sequential(*output_layers(feature_size, self.outputs, hidden_size), nn.Tanh())
         log_std = torch.full((self.outputs,), math.log(std))
         if learn_std:
             self.log_std = nn.Parameter(log_std)
@@ -223,7 +223,7 @@ class LocationNetwork(nn.Module):
 
     def forward(self, features: Tensor) -> Gaussian:
         """(..., D) -> the distribution of the next location."""
-        return Gaussian(self.mean(features if self.through_core else features.detach()), self.log_std.exp())
+        return Gaussian(self.mean(features if self.backprop_into_core else features.detach()), self.log_std.exp())
 
 
 class GridLocation(nn.Module):
@@ -235,7 +235,7 @@ class GridLocation(nn.Module):
         feature_size: width of h.
         size: places along a side, from border to border.
         score: builds what compares h with the key of a place, from the widths of both.
-        through_core: let the policy's gradient into the core and glimpse networks.
+        backprop_into_core: let the policy's gradient into the core and glimpse networks.
     """
 
     location: Tensor
@@ -245,12 +245,12 @@ class GridLocation(nn.Module):
         feature_size: int,
         size: int = 7,
         score: Callable[[int, int], Score] = ScaledDot,
-        through_core: bool = False,
+        backprop_into_core: bool = False,
     ) -> None:
         super().__init__()
         if size < 2:
             raise InputError(f"policy.size must be at least 2, got {size}.")
-        self.through_core = through_core
+        self.backprop_into_core = backprop_into_core
         self.score, self.select = score(feature_size, feature_size), Hard()
         self.keys = nn.Parameter(torch.randn(size**2, feature_size) / math.sqrt(feature_size))
         side = torch.linspace(-1, 1, size)
@@ -259,11 +259,11 @@ class GridLocation(nn.Module):
     def anneal(self, progress: float) -> None:
         """Nothing changes."""
 
-    def forward(self, features: Tensor) -> Places:
+    def forward(self, features: Tensor) -> GridCategorical:
         """(..., D) -> the distribution of the next location."""
-        query = (features if self.through_core else features.detach()).flatten(0, -2)[None]
+        query = (features if self.backprop_into_core else features.detach()).flatten(0, -2)[None]
         scores = self.score(query, self.keys[None])
-        return Places(self.select.choices(scores.view(*features.shape[:-1], -1)), self.location)
+        return GridCategorical(self.select.choices(scores.view(*features.shape[:-1], -1)), self.location)
 
 
 class RandomLocation(nn.Module):
@@ -297,7 +297,7 @@ class ActionNetwork(nn.Module):
         super().__init__()
         if hidden_size < 0:
             raise InputError(f"task.agent.action.hidden_size must not be negative, got {hidden_size}.")
-        self.logits = read_out(feature_size, num_classes, hidden_size)
+        self.logits = output_layers(feature_size, num_classes, hidden_size)
 
     def forward(self, features: Tensor) -> Categorical:
         """(..., D) -> the distribution of the answer."""
@@ -322,7 +322,7 @@ class BoxNetwork(LocationNetwork):
     def __init__(
         self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = None
     ) -> None:
-        super().__init__(feature_size, hidden_size, std, final_std, through_core=True)
+        super().__init__(feature_size, hidden_size, std, final_std, backprop_into_core=True)
 
 
 class StopNetwork(nn.Module):
@@ -348,7 +348,7 @@ class StopNetwork(nn.Module):
         return Categorical(self.logits(features.detach()))
 
 
-def read_out(feature_size: int, outputs: int, hidden_size: int) -> nn.Sequential:
+def output_layers(feature_size: int, outputs: int, hidden_size: int) -> nn.Sequential:
     """A linear map, or one through a hidden ReLU layer where ``hidden_size`` is not 0: (..., D) -> (..., outputs)."""
     return nn.Sequential(
         *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),

@@ -6,25 +6,25 @@ import sys
 from pathlib import Path
 
 from envs.errors import InputError
-from envs.images.pictures import each_picture, fitted
+from envs.images.image_io import each_picture, fitted
 from envs.rendering import save_png
-from ram.captioning.pictures import strips
-from ram.config import words
+from ram.config import assignments
 from ram.evaluate import load_model
-from ram.run_folder import RunFolder, told_in_a_sentence
-from ram.tasks.caption import TrainedCaptioner
+from ram.plots.captions import strips
+from ram.run_folder import RunFolder, report_errors
+from ram.tasks.caption import ImageCaptioner
 
 
 def main() -> None:
     """The command ``ram-play``."""
     sys.path.insert(0, str(Path.cwd()))  # a user's own modules, named by _target_
-    with told_in_a_sentence():
-        options = words(sys.argv[1:])
+    with report_errors():
+        options = assignments(sys.argv[1:])
         if options.keys() != {"run", "image"}:
             raise InputError("Name a run and a picture, and nothing else: python -m ram.play run=DIR image=FILE.")
         run, path = RunFolder.open(Path(options["run"])), Path(options["image"])
         model = load_model(run.path)
-        if not isinstance(model, TrainedCaptioner):
+        if not isinstance(model, ImageCaptioner):
             raise InputError(f"{run.path} has not learnt to describe images: name a run of task=caption.")
         channels, height, width = model.image_shape
         (image,) = each_picture(lambda file: fitted(file, channels, (height, width)), [path])

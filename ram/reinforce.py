@@ -1,16 +1,17 @@
-"""REINFORCE with a baseline: the estimator that trains every hard choice of this project.
+"""REINFORCE with a baseline: the estimator of every hard choice of this project.
 
 The gradient of the expected return with respect to the parameters of a stochastic policy is
 
     E[ sum_t grad log pi(choice_t | past_t) * (return_t - b_t) ]
 
-(Williams 1992; Mnih et al. 2014, equation 2, with the return from t on in place of the episode's). ``return_t`` is
-what follows choice t, and the baseline b_t may depend on anything but choice t and what comes after it, which leaves
-the mean as it is and lowers the variance. Only choices that mattered are scored: ``mask`` says which.
+(Williams 1992; Mnih et al. 2014, equation 2, with the return from t on in place of the return of the episode). The
+baseline b_t may depend on anything but choice t and what follows it. It leaves the mean of the estimator unchanged and
+reduces its variance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,27 +20,94 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps of B episodes. Along T, entry t belongs to the action chosen after look t.
+    """T steps of B episodes. Entry t along T belongs to the choice made at step t.
 
     Attributes:
-        features: (T, B, D), what the agent knew at each step; with gradient.
-        log_prob: (T, B), of the choices made, under the agent; with gradient. Anything where ``mask`` is False.
-        acting: (T, B) bool, whether the row's episode had not ended before this step.
-        mask: (T, B) bool, whether a choice at this step could change the reward.
-        reward: (T, B), of the action at each step.
-        group: (B,) int64, what a row is an episode of: an image, or what is said of one; rows of one are adjacent.
+        features: (T, B, D), the state of the agent before each choice; with gradient.
+        log_prob: (T, B), log-probability of the choices made; with gradient. Arbitrary where ``mask`` is False.
+        active: (T, B) bool, True until the episode of the row has ended.
+        mask: (T, B) bool, True where the choice can change the reward and is scored.
+        reward: (T, B), the reward of each step.
+        group: (B,) int64, the number of the example that a row is an episode of. Rows of one example are adjacent.
     """
 
     features: Tensor
     log_prob: Tensor
-    acting: Tensor
+    active: Tensor
     mask: Tensor
     reward: Tensor
     group: Tensor
 
 
+@dataclass(frozen=True)
+class BaselineOutput:
+    """The prediction of a baseline.
+
+    Attributes:
+        value: (T, B), the predicted return; without gradient.
+        loss: a scalar that trains the baseline.
+    """
+
+    value: Tensor
+    loss: Tensor
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The losses and statistics of one rollout.
+
+    Attributes:
+        policy_loss: a scalar whose gradient is the negative of the estimated policy gradient.
+        baseline_loss: a scalar that trains the baseline.
+        returns: (T, B), the discounted return from each step on.
+        value: (T, B), the baseline.
+        advantage: (T, B), ``returns - value``; without gradient.
+        mask: (T, B) bool, the choices that are scored.
+    """
+
+    policy_loss: Tensor
+    baseline_loss: Tensor
+    returns: Tensor
+    value: Tensor
+    advantage: Tensor
+    mask: Tensor
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Returns mean and standard deviation of the advantage and the explained variance, over scored choices.
+
+        The explained variance is 1 - Var[return - value] / Var[return]; NaN where all returns are equal.
+        """
+        advantage, returns, value = (each[self.mask] for each in (self.advantage, self.returns, self.value))
+        return {
+            "policy/advantage_mean": advantage.mean(),
+            "policy/advantage_std": advantage.std(),
+            "baseline/explained_variance": 1 - (returns - value).var() / returns.var(),
+        }
+
+
+def reinforce(rollout: Rollout, baseline: Callable[[Rollout, Tensor], BaselineOutput], gamma: float = 1.0) -> Estimate:
+    """Computes the REINFORCE losses of a rollout.
+
+    Args:
+        rollout: the episodes.
+        baseline: predicts the returns (T, B) of a rollout, such as a :class:`ram.baselines.Baseline`.
+        gamma: discount factor in [0, 1].
+    """
+    returns = discounted_returns(rollout.reward, gamma)
+    prediction = baseline(rollout, returns)
+    advantage = (returns - prediction.value).detach()
+    return Estimate(
+        policy_loss=policy_gradient_loss(rollout.log_prob, advantage, rollout.mask),
+        baseline_loss=prediction.loss,
+        returns=returns,
+        value=prediction.value,
+        advantage=advantage,
+        mask=rollout.mask,
+    )
+
+
 def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:
-    """return_t = reward_t + gamma * return_{t+1}: (T, B) -> (T, B)."""
+    """Computes return_t = reward_t + gamma * return_{t+1}: (T, B) -> (T, B)."""
     returns = [reward[-1]]
     for step in range(len(reward) - 2, -1, -1):
         returns.append(reward[step] + gamma * returns[-1])
@@ -47,12 +115,12 @@ def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:
 
 
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-    """A scalar whose gradient is the negative of the estimate: summed over an episode's steps, averaged over episodes.
+    """Returns the policy-gradient surrogate loss, summed over the steps and averaged over the episodes.
 
     Args:
         log_prob: (T, B), with gradient.
-        advantage: (T, B), return less baseline; its gradient is not used.
-        mask: (T, B) bool, the choices to score.
+        advantage: (T, B); its gradient is not used.
+        mask: (T, B) bool, the choices that are scored.
     """
     scored = torch.where(mask, log_prob * advantage.detach(), 0)
     return -scored.sum(0).mean()

@@ -129,7 +129,7 @@ def table(values: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def told_in_a_sentence() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Within, a user's mistake ends the program with its sentence and status 1; a defect keeps its traceback.
 
     A warning that points into this project is a sentence too, without the line of code that Python shows.

@@ -18,9 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch.optim import Optimizer
 
 from envs.errors import InputError
-from ram.config import build, check, config_folder, flatten, override, words
+from ram.config import assignments, build, check, config_folder, flatten, override
 from ram.evaluate import evaluate
-from ram.run_folder import RunFolder, table, told_in_a_sentence
+from ram.run_folder import RunFolder, report_errors, table
 from ram.tasks import Task
 from ram.training import checkpoint
 from ram.training.tracker import Tracker
@@ -149,14 +149,14 @@ def _compose(config: DictConfig) -> None:
 def main() -> None:
     """The command ``ram-train``."""
     sys.path.insert(0, str(Path.cwd()))  # a user's own modules, named by _target_
-    with told_in_a_sentence():
+    with report_errors():
         if not any(word.startswith(("resume=", "repeat=")) for word in sys.argv[1:]):
             _failed.clear()
             _compose()
             if _failed:
                 sys.exit(f"Error: {len(_failed)} of the jobs failed: {', '.join(_failed)}.")
             return
-        options = words(sys.argv[1:])
+        options = assignments(sys.argv[1:])
         if {"resume", "repeat"} <= options.keys():
             raise InputError("resume and repeat exclude each other: give one of them.")
         if "resume" in options:

@@ -13,8 +13,9 @@ from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, Split, check_shares, check_split, choose
+from envs.images import ImageSet
 from envs.random import RowRandom
+from envs.splits import Split, check_shares, check_split, choose
 
 Array = Tensor | np.ndarray
 _SUFFIXES: dict[Split, str] = {"train": "", "validation": "_validation", "test": "_test"}
@@ -22,7 +23,7 @@ _NAMES = [f"{kind}{suffix}" for suffix in _SUFFIXES.values() for kind in ("image
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Source:
+class Arrays:
     """Arrays of images and labels; a file holds them under the names they have here.
 
     Images are (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or floats in [0, 1]. The channel axis of the last two is

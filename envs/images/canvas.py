@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, ImageSource, Split, check_split, load_split, resolve_source
-from envs.inputs import check_whole
+from envs.images import ImageSet, ImageSource, load_split, resolve_source
 from envs.random import RowRandom
-from envs.scene import END, UNASKED, Scene
+from envs.scene import END, Scene
+from envs.splits import IGNORE_INDEX, Split, check_split
+from envs.validation import check_integer
 
 Ask = Literal["label", "read", "sum", "count", "find", "box"]
-"""What a scene asks for; see :class:`Source`."""
+"""What a scene asks for; see :class:`Canvas`."""
 
 
 @dataclass(frozen=True)
-class Source:
+class Canvas:
     """Images of another source at random places of a dark canvas, drawn anew for every training episode.
 
     An object is a whole image of the source, ground included. A scene has between ``num_objects[0]`` and
@@ -35,7 +36,7 @@ class Source:
     100 x 100 are the pairs of Ba, Mnih and Kavukcuoglu (2015), section 4.1.
 
     Every scene gives ``boxes``, ``labels`` and ``present`` of its objects from left to right; where there are fewer
-    than the most, boxes of 0 and labels of ``UNASKED`` follow. What else it gives depends on ``ask``:
+    than the most, boxes of 0 and labels of ``IGNORE_INDEX`` follow. What else it gives depends on ``ask``:
 
     - "label": the class of the one object, and its box as ``target``.
     - "read": the classes of all objects from left to right, (B, A). Where their number varies, ``END`` is a class more
@@ -76,12 +77,12 @@ class Source:
                     raise InputError(f"images.{name} must be a whole number, or a pair of them, got {value!r}.")
                 object.__setattr__(self, name, tuple(value))  # a list from a configuration, but a source is hashed
             for number in _pair(value):
-                check_whole(f"images.{name}", number, smallest)
+                check_integer(f"images.{name}", number, smallest)
         for name, smallest in [("num_clutter", 0), ("clutter_size", 1)]:
-            check_whole(f"images.{name}", getattr(self, name), smallest)
+            check_integer(f"images.{name}", getattr(self, name), smallest)
         for name in ("num_train", "num_validation", "num_test"):
             if getattr(self, name) is not None:
-                check_whole(f"images.{name}", getattr(self, name), 1)
+                check_integer(f"images.{name}", getattr(self, name), 1)
         least, most = _pair(self.num_objects)
         if least > most:
             raise InputError(f"images.num_objects must be [least, most], got {[least, most]}.")
@@ -142,7 +143,7 @@ class Source:
 
 
 class SceneCanvas:
-    """One split of the scenes that a source describes; see :class:`Source`.
+    """One split of the scenes that a source describes; see :class:`Canvas`.
 
     Args:
         source: what to draw.
@@ -152,7 +153,7 @@ class SceneCanvas:
         count: how many scenes there are.
     """
 
-    def __init__(self, source: Source, objects: ImageSet, clutter: ImageSet | None, training: bool, count: int) -> None:
+    def __init__(self, source: Canvas, objects: ImageSet, clutter: ImageSet | None, training: bool, count: int) -> None:
         self.source = source
         self.objects = objects
         self.least, self.most = _pair(source.num_objects)
@@ -170,7 +171,7 @@ class SceneCanvas:
         return self._count
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
-        """The scenes of the given numbers (B,), with the facts that :class:`Source` lists."""
+        """The scenes of the given numbers (B,), with the facts that :class:`Canvas` lists."""
         count = self.least + random.integers("number of objects", self.most - self.least + 1)  # (B,)
         present = torch.arange(self.most, device=index.device) < count[:, None]  # (B, N)
         shown = self._choose(index % len(self.objects), present, random)
@@ -195,9 +196,9 @@ class SceneCanvas:
         corners = torch.stack([left, top, left + columns - 1, top + rows - 1], dim=-1)
         scale = torch.tensor([self.width - 1, self.height - 1] * 2, device=index.device)
         boxes = (corners * 2 / scale - 1) * present[:, :, None]  # (B, N, 4)
-        labels = drawn.facts["label"].view_as(shown).masked_fill(~present, UNASKED)
-        facts = {"boxes": boxes, "labels": labels, "present": present}
-        return Scene(images.clamp_(0, 1), facts | self._ask(boxes, labels, present, count, random))
+        labels = drawn.annotations["label"].view_as(shown).masked_fill(~present, IGNORE_INDEX)
+        annotations = {"boxes": boxes, "labels": labels, "present": present}
+        return Scene(images.clamp_(0, 1), annotations | self._ask(boxes, labels, present, count, random))
 
     def _name_classes(self) -> tuple[str, ...]:
         """The names of the answers. Raises :class:`InputError` where the objects do not allow what is asked."""
@@ -284,7 +285,7 @@ class SceneCanvas:
         if ask == "read":
             if self.least == self.most:
                 return {"label": labels}
-            label = torch.cat([labels, torch.full_like(labels[:, :1], UNASKED)], dim=1)
+            label = torch.cat([labels, torch.full_like(labels[:, :1], IGNORE_INDEX)], dim=1)
             return {"label": label.scatter(1, count[:, None], len(self.classes) - 1)}
         if ask == "sum":
             return {"label": (self._values[labels.clamp(min=0)] * present).sum(1)}

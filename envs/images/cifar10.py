@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.datasets import CIFAR10
+from torchvision import datasets
 
 from envs.images.torchvision_sets import TorchvisionSource, reading
 
 
 @dataclass(frozen=True)
-class Source(TorchvisionSource):
+class CIFAR10(TorchvisionSource):
     """45,000 pictures to train on, 5,000 to validate and 10,000 to test: (N, 3, 32, 32)."""
 
-    dataset: ClassVar[Any] = CIFAR10
+    dataset: ClassVar[Any] = datasets.CIFAR10
     classes: ClassVar[tuple[str, ...]] = (
         *("airplane", "automobile", "bird", "cat", "deer"),
         *("dog", "frog", "horse", "ship", "truck"),
@@ -28,12 +28,15 @@ class Source(TorchvisionSource):
 
     def files(self, train: bool) -> Mapping[str, str | None]:
         """The batches of both parts and the names of the classes, which come in one archive."""
-        meta = CIFAR10.meta["filename"], CIFAR10.meta["md5"]
-        return {f"{CIFAR10.base_folder}/{name}": md5 for name, md5 in [*CIFAR10.train_list, *CIFAR10.test_list, meta]}
+        meta = datasets.CIFAR10.meta["filename"], datasets.CIFAR10.meta["md5"]
+        return {
+            f"{datasets.CIFAR10.base_folder}/{name}": md5
+            for name, md5 in [*datasets.CIFAR10.train_list, *datasets.CIFAR10.test_list, meta]
+        }
 
     def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
         """(N, 3, 32, 32) uint8 and (N,) int64."""
-        with reading(root / CIFAR10.base_folder), warnings.catch_warnings():
+        with reading(root / datasets.CIFAR10.base_folder), warnings.catch_warnings():
             # numpy 2.4.0 to 2.4.4 deplores how these old pickles spell a dtype.
             warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
             data = self.open(root, train)

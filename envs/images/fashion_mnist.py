@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torchvision.datasets import FashionMNIST
+from torchvision import datasets
 
-from envs.images import mnist
+from envs.images.mnist import MNIST
 
 
 @dataclass(frozen=True)
-class Source(mnist.Source):
+class FashionMNIST(MNIST):
     """MNIST's format and sizes: 60,000 pictures to train and validate on, 10,000 to test."""
 
-    dataset: ClassVar[Any] = FashionMNIST
-    classes: ClassVar[tuple[str, ...]] = tuple(FashionMNIST.classes)
-    md5: ClassVar[Mapping[str, str | None]] = dict.fromkeys(mnist.Source.md5)  # published for the archives alone
+    dataset: ClassVar[Any] = datasets.FashionMNIST
+    classes: ClassVar[tuple[str, ...]] = tuple(datasets.FashionMNIST.classes)
+    md5: ClassVar[Mapping[str, str | None]] = dict.fromkeys(MNIST.md5)  # published for the archives alone

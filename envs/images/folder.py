@@ -13,13 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, Split, check_shares, check_split, choose
-from envs.images.pictures import centre, each_picture, header, read_picture
+from envs.images import ImageSet
+from envs.images.image_io import centre, each_picture, header, read_picture
 from envs.random import RowRandom
+from envs.splits import Split, check_shares, check_split, choose
 
 
 @dataclass(frozen=True)
-class Source:
+class Folder:
     """Pictures of any size, grey or in colour, in a folder that has one subfolder for every class.
 
     The class folders stand in ``root`` itself, or in ``root/train`` and ``root/test``, and if there is one in

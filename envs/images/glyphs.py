@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, Split, check_split
-from envs.inputs import check_counts
+from envs.images import ImageSet
 from envs.random import RowRandom
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
 
 FONTS: dict[Split, tuple[str, ...]] = {
     "train": (
@@ -40,7 +41,7 @@ _CHUNK = 2000  # images drawn at a time
 
 
 @dataclass(frozen=True)
-class Source:
+class Glyphs:
     """Bright digits on a dark ground; see the module.
 
     Attributes:
@@ -78,7 +79,7 @@ class Source:
     def __post_init__(self) -> None:
         for name in ("height", "weight"):  # lists from a configuration, but a source is hashed
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        check_counts(
+        check_positive_integers(
             "images",
             size=self.size,
             num_train=self.num_train,

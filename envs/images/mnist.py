@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
-from torchvision.datasets import MNIST
+from torchvision import datasets
 from torchvision.datasets.mnist import read_image_file, read_label_file
 
 from envs.errors import InputError
@@ -16,12 +16,12 @@ from envs.images.torchvision_sets import TorchvisionSource, reading
 
 
 @dataclass(frozen=True)
-class Source(TorchvisionSource):
+class MNIST(TorchvisionSource):
     """About 55,000 digits to train on, 5,000 to validate and 10,000 to test: (N, 1, 28, 28)."""
 
     validation_share: float = 1 / 12
 
-    dataset: ClassVar[Any] = MNIST
+    dataset: ClassVar[Any] = datasets.MNIST
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
     # Torchvision checks what it downloads, never what it unpacked: a flipped byte would train unseen.
     md5: ClassVar[Mapping[str, str | None]] = {

@@ -9,26 +9,26 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torchvision.datasets import SVHN
+from torchvision import datasets
 
 from envs.images.torchvision_sets import TorchvisionSource, reading
 
 
 @dataclass(frozen=True)
-class Source(TorchvisionSource):
+class SVHN(TorchvisionSource):
     """73,257 digits to train and validate on, 26,032 to test: (N, 3, 32, 32). The 531,131 easy extra ones stay out."""
 
-    dataset: ClassVar[Any] = SVHN
+    dataset: ClassVar[Any] = datasets.SVHN
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
     def files(self, train: bool) -> Mapping[str, str | None]:
         """One file a part."""
-        _, name, md5 = SVHN.split_list["train" if train else "test"]
+        _, name, md5 = datasets.SVHN.split_list["train" if train else "test"]
         return {name: md5}
 
     def open(self, root: Path, train: bool, download: bool = False) -> Any:
         """Torchvision's data set at a root."""
-        return SVHN(root, split="train" if train else "test", download=download)
+        return datasets.SVHN(root, split="train" if train else "test", download=download)
 
     def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
         """(N, 3, 32, 32) uint8 and (N,) int64."""

@@ -16,8 +16,9 @@ from torch import Tensor
 from torchvision.datasets.utils import check_integrity
 
 from envs.errors import InputError
-from envs.images import ImageSet, Split, check_split, hold_out
+from envs.images import ImageSet
 from envs.random import RowRandom
+from envs.splits import Split, check_split, hold_out
 
 
 @dataclass(frozen=True)

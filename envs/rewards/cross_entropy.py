@@ -35,7 +35,7 @@ class NegativeCrossEntropy:
 def log_prob_of_label(log_probs: Tensor, label: Tensor, floor: float) -> Tensor:
     """What (B, K) log-probabilities say of the classes (B,), at least ``floor``: (B,) in nats.
 
-    Where no answer is asked for any more (``UNASKED``), it is that of some class, for no one to heed.
+    Where no answer is asked for any more (``IGNORE_INDEX``), it is that of some class, for no one to heed.
     """
     return log_probs.gather(1, label.clamp(min=0)[:, None])[:, 0].clamp(floor, 0)
 

@@ -1,18 +1,18 @@
 """Attention: choosing what to read next, and reading it."""
 
+from ram.attention.heads import Attention, AttentionOutput, FixedAttention, MultiHeadAttention, record_weights
 from ram.attention.masks import causal_mask, padding_mask
-from ram.attention.reading import Attention, FixedAttention, MultiHead, Read, record_weights
 from ram.attention.scores import Score
-from ram.attention.selection import Select, Selection
+from ram.attention.selection import AttentionWeights, Select
 
 __all__ = [
     "Attention",
+    "AttentionOutput",
+    "AttentionWeights",
     "FixedAttention",
-    "MultiHead",
-    "Read",
+    "MultiHeadAttention",
     "Score",
     "Select",
-    "Selection",
     "causal_mask",
     "padding_mask",
     "record_weights",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_positive
+from envs.validation import check_positive
 
 
 class Positions(nn.Module):
@@ -38,7 +38,7 @@ class NoPositions(Positions):
         return elements
 
 
-class Sinusoidal(Positions):
+class SinusoidalPositions(Positions):
     """sin and cos of place / 10000^(2i/D), added to sqrt(D) times the element (Vaswani et al. 2017, section 3.5).
 
     Element 2i of the code is the sine, element 2i + 1 the cosine.
@@ -62,7 +62,7 @@ class Sinusoidal(Positions):
         return elements * self.scale + torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(elements.dtype)
 
 
-class Numbered(Positions):
+class LinearPositions(Positions):
     """The place's number, over ``unit``, times a learned vector.
 
     Args:
@@ -81,7 +81,7 @@ class Numbered(Positions):
         return elements + place[:, None] / self.unit * self.direction
 
 
-class Learned(Positions):
+class LearnedPositions(Positions):
     """A learned vector for every place (Gehring et al. 2017, section 3.1).
 
     Args:

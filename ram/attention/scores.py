@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_positive
+from envs.validation import check_positive
 
 
 class Score(nn.Module):

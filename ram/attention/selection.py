@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.inputs import check_positive, check_share
+from envs.validation import check_positive, check_probability
 from ram.distributions import Categorical
 
 
 @dataclass(frozen=True)
-class Selection:
+class AttentionWeights:
     """What was selected.
 
     Attributes:
@@ -38,7 +38,7 @@ class Select(nn.Module):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
+    ) -> AttentionWeights:
         """Selects.
 
         Args:
@@ -55,8 +55,8 @@ class Soft(Select):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
-        return Selection(hidden(logits(scores, mask).softmax(-1), mask))
+    ) -> AttentionWeights:
+        return AttentionWeights(hidden(logits(scores, mask).softmax(-1), mask))
 
 
 class Uniform(Select):
@@ -64,8 +64,8 @@ class Uniform(Select):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
-        return Selection(hidden(logits(torch.zeros_like(scores), mask).softmax(-1), mask))
+    ) -> AttentionWeights:
+        return AttentionWeights(hidden(logits(torch.zeros_like(scores), mask).softmax(-1), mask))
 
 
 class Diagonal(Select):
@@ -82,14 +82,14 @@ class Diagonal(Select):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
+    ) -> AttentionWeights:
         if not scores.shape[-1]:  # nothing to read
-            return Selection(scores)
+            return AttentionWeights(scores)
         visible, step = _seen(scores, mask, step)
         last = visible.sum(-1) - 1
         place = torch.minimum(step.expand_as(last), last)  # a longer output stays at the last
         chosen = (last - place if self.from_end else place).clamp(min=0)
-        return Selection(hidden(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask))
+        return AttentionWeights(hidden(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask))
 
 
 class Unnormalised(Select):
@@ -97,8 +97,8 @@ class Unnormalised(Select):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
-        return Selection(hidden(scores, mask))
+    ) -> AttentionWeights:
+        return AttentionWeights(hidden(scores, mask))
 
 
 class Hard(Select):
@@ -114,7 +114,7 @@ class Hard(Select):
 
     def __init__(self, query_size: int | None = None, soft_share: float = 0.0) -> None:
         super().__init__(query_size)
-        check_share("The soft_share of Hard", soft_share)
+        check_probability("The soft_share of Hard", soft_share)
         self.soft_share = soft_share
 
     def choices(self, scores: Tensor, mask: Tensor | None = None) -> Categorical:
@@ -123,12 +123,12 @@ class Hard(Select):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
+    ) -> AttentionWeights:
         if not scores.shape[-1]:  # nothing to choose from
-            return Selection(scores, scores.sum(-1))
+            return AttentionWeights(scores, scores.sum(-1))
         choices = self.choices(scores, mask)
         noise = torch.randn_like(scores[..., :1])
-        chosen = choices.sample(noise) if self.training else choices.preferred(noise)
+        chosen = choices.sample(noise) if self.training else choices.mode(noise)
         weights = hidden(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask)
         log_prob = choices.log_prob(chosen)
         if mask is not None:
@@ -137,7 +137,7 @@ class Hard(Select):
             soft = torch.rand_like(scores[..., :1]) < self.soft_share
             weights = torch.where(soft, hidden(logits(scores, mask).softmax(-1), mask), weights)
             log_prob = torch.where(soft[..., 0], 0, log_prob)
-        return Selection(weights, log_prob)
+        return AttentionWeights(weights, log_prob)
 
 
 class GumbelSoftmax(Select):
@@ -157,15 +157,15 @@ class GumbelSoftmax(Select):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
+    ) -> AttentionWeights:
         if not scores.shape[-1]:  # nothing to choose from
-            return Selection(scores)
+            return AttentionWeights(scores)
         disturbed = logits(scores, mask)
         if self.training:
             disturbed = disturbed - torch.empty_like(scores).exponential_().log()
         soft = (disturbed / self.temperature).softmax(-1)
         one = F.one_hot(soft.argmax(-1), scores.shape[-1]).to(soft.dtype)
-        return Selection(hidden(one + (soft - soft.detach()), mask))
+        return AttentionWeights(hidden(one + (soft - soft.detach()), mask))
 
 
 class Local(Select):
@@ -196,7 +196,7 @@ class Local(Select):
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Selection:
+    ) -> AttentionWeights:
         visible, step = _seen(scores, mask, step)
         # Half precision does not know every whole number above 256.
         number = visible.sum(-1).to(torch.promote_types(scores.dtype, torch.float32))
@@ -207,7 +207,7 @@ class Local(Select):
         weights = hidden(logits(scores, within).softmax(-1), within)
         if self.gaussian:
             weights = weights * torch.exp(-2 * (distance / self.half_width).square())  # d^2 / (2 (D/2)^2)
-        return Selection(weights.to(scores.dtype))
+        return AttentionWeights(weights.to(scores.dtype))
 
 
 class LocalMonotonic(Local):

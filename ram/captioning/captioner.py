@@ -9,24 +9,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.inputs import check_builds
 from envs.sensor import GlimpseSensor, PreparedImages, Sensor, pixel
-from ram.attention import Read
-from ram.captioning.encoders import ImageEncoder, Pixels
+from envs.validation import check_factory
+from ram.attention import AttentionOutput
+from ram.captioning.image_encoders import ImageEncoder, Pixels
 from ram.corpora.vocabulary import START
 from ram.networks import GlimpseNetwork, LocationNetwork
-from ram.sequence.decoders import Decoder, Memory, Reading, Widths
-from ram.sequence.models import Said, WordVectors
-from ram.sequence.speaking import Speaking
+from ram.sequence.autoregressive import DecoderModel
+from ram.sequence.classifiers import ModelOutput, TokenEmbedding
+from ram.sequence.decoders import ContextModule, Decoder, DecoderSizes, Memory
 
 
-class Captioner(Speaking):
+class Captioner(DecoderModel):
     """Says what an image shows (Xu et al. 2015).
 
     Args:
         vocabulary_size: how many words there are, K.
         image_shape: (C, H, W).
-        words: builds the vectors of words from their number.
+        embedding: builds the vectors of words from their number.
         encoder: builds what sees the image, from its shape.
         decoder: builds what speaks; its source is the encoder's grid, the summary its mean.
         dropout: share of what the decoder says that is dropped in training.
@@ -37,24 +37,24 @@ class Captioner(Speaking):
         self,
         vocabulary_size: int,
         image_shape: tuple[int, int, int],
-        words: Callable[[int], WordVectors],
+        embedding: Callable[[int], TokenEmbedding],
         encoder: Callable[[tuple[int, int, int]], ImageEncoder],
-        decoder: Callable[[Widths], Decoder],
+        decoder: Callable[[DecoderSizes], Decoder],
         dropout: float = 0.0,
-        tied: bool = False,
+        tie_embeddings: bool = False,
     ) -> None:
-        check_builds("encoder", encoder, ImageEncoder, "images, such as encoder=convolutional")
-        vectors, seen_by = words(vocabulary_size), encoder(image_shape)
+        check_factory("encoder", encoder, ImageEncoder, "images, such as encoder=convolutional")
+        vectors, seen_by = embedding(vocabulary_size), encoder(image_shape)
         width = seen_by.output_size
-        widths = Widths(vectors.size, width, width, width, seen_by.grid)
-        super().__init__(vectors, decoder(widths), vocabulary_size, dropout, tied)
+        widths = DecoderSizes(vectors.size, width, width, width, seen_by.grid)
+        super().__init__(vectors, decoder(widths), vocabulary_size, dropout, tie_embeddings)
         self.encoder = seen_by
         if self.sensor is not None and not isinstance(seen_by, Pixels):
             raise InputError("decoder=glimpse looks at the image itself, pixel by pixel: set encoder=pixels.")
         places = seen_by.grid[0] * seen_by.grid[1]
-        if self.decoder.source_limit is not None and places > self.decoder.source_limit:
+        if self.decoder.max_source_length is not None and places > self.decoder.max_source_length:
             raise InputError(
-                f"The decoder reads at most {self.decoder.source_limit} places, and the image encoder tells {places}."
+                f"The decoder reads at most {self.decoder.max_source_length} places, and the image encoder tells {places}."
             )
 
     @property
@@ -62,7 +62,7 @@ class Captioner(Speaking):
         """What it looks through, where it sees no more than glimpses."""
         return next((glimpse.sensor for glimpse in self._glimpses()), None)
 
-    def forward(self, images: Tensor, inputs: Tensor, need_weights: bool = False) -> Said:
+    def forward(self, images: Tensor, inputs: Tensor, need_weights: bool = False) -> ModelOutput:
         """What comes after every word of a caption, the words before it being known.
 
         Args:
@@ -82,8 +82,8 @@ class Captioner(Speaking):
         for glimpse in self._glimpses():
             glimpse.location.anneal(progress)
 
-    def _glimpses(self) -> Iterator[Glimpse]:
-        return (module for module in self.modules() if isinstance(module, Glimpse))
+    def _glimpses(self) -> Iterator[GlimpseContext]:
+        return (module for module in self.modules() if isinstance(module, GlimpseContext))
 
     def see(self, images: Tensor) -> Memory:
         """(B, C, H, W), in [0, 1] -> what the decoder reads in."""
@@ -92,7 +92,7 @@ class Captioner(Speaking):
         return self.decoder.prepare(Memory(grid, grid, lengths, grid.mean(1)))
 
 
-class Glimpse(Reading):
+class GlimpseContext(ContextModule):
     """Looks at the image through a glimpse sensor, where the state it is asked from would look (Mnih et al. 2014).
 
     The source is the image pixel by pixel; nothing of it is known but what the looks so far have shown. The place is
@@ -110,7 +110,7 @@ class Glimpse(Reading):
     def __init__(
         self,
         query_size: int,
-        widths: Widths,
+        widths: DecoderSizes,
         sensor: Sensor | None = None,
         glimpse: Callable[..., GlimpseNetwork] = GlimpseNetwork,
         policy: Callable[[int], LocationNetwork] = LocationNetwork,
@@ -126,20 +126,20 @@ class Glimpse(Reading):
     def prepare(self, memory: Memory) -> PreparedImages:
         return self.sensor.prepare(memory.vectors.mT.unflatten(2, self.grid))
 
-    def forward(self, query: Tensor, memory: Memory, step: Tensor) -> Read:
+    def forward(self, query: Tensor, memory: Memory, step: Tensor) -> AttentionOutput:
         """What is seen by one look a query; the weights are 1 at the pixel nearest to where it was."""
         if query.shape[1] != 1:
-            raise InputError("A glimpse is one look a word: set decoder.read=before.")
+            raise InputError("A glimpse is one look a word: set decoder.attend=before.")
         choices = self.location(query[:, 0])
         if self.training:
             location = choices.sample(torch.randn(len(query), 2, device=query.device))
         else:  # a policy that always draws looks where it did before when a caption is read again
             generator = torch.Generator().manual_seed(int(step[0]))
             noise = torch.randn(1, 2, generator=generator).to(query.device)
-            location = choices.preferred(noise.expand(len(query), 2))
+            location = choices.mode(noise.expand(len(query), 2))
         seen = location.clamp(-1, 1)
         context = self.glimpse(self.sensor(memory.prepared, seen), seen)
         rows, columns = self.grid
         row, column = pixel(seen, rows, columns).round().long().unbind(1)
         weights = F.one_hot(row * columns + column, rows * columns).to(context.dtype)
-        return Read(context[:, None], weights[:, None], choices.log_prob(location)[:, None])
+        return AttentionOutput(context[:, None], weights[:, None], choices.log_prob(location)[:, None])

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import regex
 
 from envs.errors import InputError
-from envs.images import Split
+from envs.splits import Split
 
-Words = tuple[str, ...]
+Tokens = tuple[str, ...]
 
 _TOKEN = regex.compile(  # \p{M}: accents and vowels; within numbers signs stand too
     r"[\w\p{M}]+(?:(?:['-]|(?<=\d)[.,:](?=\d))[\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
@@ -38,8 +38,8 @@ class Examples:
         lines: N times the file and the line that a text is from, such as "a.txt, line 3"; None where it is from none.
     """
 
-    texts: tuple[Words, ...]
-    targets: tuple[str, ...] | tuple[Words, ...] | None = None
+    texts: tuple[Tokens, ...]
+    targets: tuple[str, ...] | tuple[Tokens, ...] | None = None
     references: tuple[tuple[str, ...], ...] | None = None
     alignments: tuple[tuple[int, ...], ...] | None = None
     lines: tuple[str, ...] | None = field(default=None, compare=False)
@@ -78,7 +78,7 @@ class Corpus(Protocol):
         """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""
         ...
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         """The words of a text that somebody types, as the corpus would have them."""
         ...
 
@@ -97,7 +97,7 @@ def split_of(content: str, validation: int = 10, test: int = 10) -> Split:
     return "validation" if place < validation else "test" if place < validation + test else "train"
 
 
-def tokenize(text: str, lower: bool = True) -> Words:
+def tokenize(text: str, lower: bool = True) -> Tokens:
     """Words, with the apostrophes and hyphens within them, and single signs; each letter and its accents are one."""
     return tuple(_TOKEN.findall(normalised(text, lower)))
 

@@ -10,9 +10,9 @@ from math import prod
 from typing import Literal, get_args
 
 from envs.errors import InputError
-from envs.images import Split, check_split
-from envs.inputs import check_counts
-from ram.corpora import Examples, Words, detokenize, split_of, tokenize
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
+from ram.corpora import Examples, Tokens, detokenize, split_of, tokenize
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = (*_ONES.split(), "seventeen", "eighteen", "nineteen")
@@ -23,7 +23,7 @@ Ask = Literal["words", "result"]
 
 
 @dataclass(frozen=True)
-class Source:
+class Arithmetic:
     """Sums and products of digits, the products first, and what holds of a number: even, odd, prime.
 
     An expression of validation or test stands nowhere in training, nor does the same one in another order, nor with
@@ -46,7 +46,7 @@ class Source:
             raise InputError(f"corpus.max_operands must be 2, 3 or 4, got {self.max_operands}.")
         if self.ask not in get_args(Ask):
             raise InputError(f"corpus.ask must be one of {', '.join(get_args(Ask))}, got {self.ask!r}.")
-        check_counts("corpus", size=self.size)
+        check_positive_integers("corpus", size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -58,20 +58,20 @@ class Source:
             texts = [_equation(each) for kind in kinds for each in kind]
             chance.shuffle(texts)
             return self._examples(texts)
-        facts = [fact for number in range(_LARGEST + 1) for fact in _facts(number)]
+        annotations = [fact for number in range(_LARGEST + 1) for fact in _facts(number)]
         texts = []
         for _ in range(self.size):  # one sentence in ten of numbers alone, and of expressions each length as often
             fact = self.ask == "words" and chance.random() < 0.1
-            texts.append(chance.choice(facts) if fact else _equation(chance.choice(chance.choice(kinds))))
+            texts.append(chance.choice(annotations) if fact else _equation(chance.choice(chance.choice(kinds))))
         return self._examples(texts)
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text.replace("-", " "))
 
     def detokenize(self, words: Sequence[str]) -> str:
         return detokenize(words)
 
-    def _examples(self, texts: list[Words]) -> Examples:
+    def _examples(self, texts: list[Tokens]) -> Examples:
         if self.ask == "words":
             return Examples(tuple(texts))
         middle = [text.index("equals") for text in texts]
@@ -119,12 +119,12 @@ def _split_of(expression: Expression) -> Split:
     return split_of(repr(sorted(terms)))
 
 
-def _equation(expression: Expression) -> Words:
+def _equation(expression: Expression) -> Tokens:
     spoken = " plus ".join(" times ".join(map(in_words, term)) for term in expression)
     return tuple(f"{spoken} equals {in_words(value(expression))}".split())
 
 
-def _facts(number: int) -> list[Words]:
+def _facts(number: int) -> list[Tokens]:
     kinds = ["odd" if number % 2 else "even"]
     if number > 1 and all(number % divisor for divisor in range(2, number)):
         kinds.append("prime")

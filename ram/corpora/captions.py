@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split
-from ram.corpora import Words
+from envs.splits import Split
+from ram.corpora import Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,9 @@ class Captions:
     """
 
     images: Tensor
-    captions: tuple[tuple[Words, ...], ...]
+    captions: tuple[tuple[Tokens, ...], ...]
     boxes: Tensor | None = None
-    facts: tuple[Any, ...] | None = None
+    annotations: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != torch.uint8 or not len(self.images):
@@ -67,7 +67,7 @@ class CaptionCorpus(Protocol):
         """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""
         ...
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         """The words of a caption that somebody types, as the corpus would have them."""
         ...
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.images import Split, check_split
-from ram.corpora import Examples, Words, split_of
+from envs.splits import Split, check_split
+from ram.corpora import Examples, Tokens, split_of
 from ram.corpora.files import fetch, read_lines
 
 _NAME = "cmudict.dict"
@@ -18,7 +18,7 @@ _STRESS = re.compile("[012]")
 
 
 @dataclass(frozen=True)
-class Source:
+class CMUDict:
     """126,000 words of letters, apostrophes and the like; a tenth to test on, a fiftieth for validation.
 
     Of a word with several pronunciations training sees each, and any of them is right in the other splits.
@@ -47,7 +47,7 @@ class Source:
         ]
         return Examples(*(tuple(each) for each in zip(*pairs, strict=True)))
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(text.strip().lower())
 
     def detokenize(self, words: Sequence[str]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from envs.errors import InputError
-from envs.images import Split, check_split
-from ram.corpora import Examples, Words
+from envs.splits import Split, check_split
+from ram.corpora import Examples, Tokens
 from ram.corpora.files import fetch, read_lines
 
 Language = Literal["english", "german", "spanish"]
@@ -31,7 +31,7 @@ _EXAMPLE = "abbauen V;IND;PST;1;SG"
 
 
 @dataclass(frozen=True)
-class Source:
+class Inflection:
     """10,000 words with the form that is asked for, 1,000 for validation and 1,000 to test; letter by letter.
 
     Attributes:
@@ -58,7 +58,7 @@ class Source:
             tuple((form,) for _, form, _ in rows),
         )
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         """The tags of a line that ends in them, such as <V>, and the letters of the word before.
 
         Raises:

@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 from envs.errors import InputError
-from envs.images import Split, check_split
-from envs.images.pictures import each_picture, fitted
-from envs.inputs import check_counts
-from ram.corpora import Words, detokenize, tokenize
+from envs.images.image_io import each_picture, fitted
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
+from ram.corpora import Tokens, detokenize, tokenize
 from ram.corpora.captions import Captions
 
 _SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
-class Source:
+class KarpathyCaptions:
     """Pictures of any size, scaled to fit a square, and the words of their captions in small letters.
 
     The file holds ``images``, a list of ``{"filename", "split", "sentences": [{"tokens" or "raw"}]}``, perhaps with
@@ -46,7 +46,7 @@ class Source:
     channels: int = 3
 
     def __post_init__(self) -> None:
-        check_counts("corpus", size=self.size)
+        check_positive_integers("corpus", size=self.size)
         if self.channels not in (1, 3):
             raise InputError(f"corpus.channels must be 1 or 3, got {self.channels}.")
 
@@ -75,13 +75,13 @@ class Source:
         images = torch.stack(list(each_picture(read, paths)))
         return Captions(images, tuple(some for some in captions if some))
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(word for word in tokenize(text) if any(map(str.isalnum, word)))
 
     def detokenize(self, words: Sequence[str]) -> str:
         return detokenize(words)
 
-    def _words(self, sentence: dict[str, Any]) -> Words:
+    def _words(self, sentence: dict[str, Any]) -> Tokens:
         if "tokens" in sentence:
             return tuple(word for token in sentence["tokens"] for word in token.lower().split())
         return self.tokenize(sentence.get("raw", ""))

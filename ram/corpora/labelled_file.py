@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 from envs.errors import InputError
-from envs.images import Split, check_shares, check_split, choose
-from ram.corpora import Examples, Words, tokenize
+from envs.splits import Split, check_shares, check_split, choose
+from ram.corpora import Examples, Tokens, tokenize
 from ram.corpora.files import read_lines
 
 
 @dataclass(frozen=True)
-class Source:
+class LabelledFile:
     """Texts with labels, in one file or one for every split. Lines without any sign are passed over.
 
     Attributes:
@@ -50,7 +50,7 @@ class Source:
         labels = torch.tensor([number[target] for target in targets])
         return every.choose(choose(split, labels, shares, "corpus").tolist())
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text, self.lower)
 
     def _read(self, path: str, known: frozenset[str] | None = None) -> Examples:

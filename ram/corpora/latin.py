@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.images import Split, check_split
-from envs.inputs import check_counts
-from ram.corpora import Examples, Words, detokenize, split_of, tokenize
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
+from ram.corpora import Examples, Tokens, detokenize, split_of, tokenize
 from ram.corpora.names import invented_name
 
 _HELD_OUT = {"validation": 500, "test": 1000}
@@ -65,7 +65,7 @@ Part = tuple[list[str], list[tuple[str, int]]]
 
 
 @dataclass(frozen=True)
-class Source:
+class Latin:
     """Sentences of a subject, mostly an object, and a verb at the end, in front or in the middle.
 
     Latin tells the object by its ending, in any order, has no article and needs no "do" to deny; one noun in ten is an
@@ -80,13 +80,13 @@ class Source:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_counts("corpus", size=self.size)
+        check_positive_integers("corpus", size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
         chance = random.Random(f"{self.seed} {split}")
-        texts: list[Words] = []
-        targets: list[Words] = []
+        texts: list[Tokens] = []
+        targets: list[Tokens] = []
         alignments: list[tuple[int, ...]] = []
         while len(texts) < _HELD_OUT.get(split, self.size):
             latin, english = _sentence(chance, split)
@@ -96,7 +96,7 @@ class Source:
                 alignments.append(tuple(place for _, place in english))
         return Examples(tuple(texts), tuple(targets), alignments=tuple(alignments))
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text)
 
     def detokenize(self, words: Sequence[str]) -> str:

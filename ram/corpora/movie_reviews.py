@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from envs.errors import InputError
-from envs.images import Split, check_split, hold_out
-from ram.corpora import Examples, Words, tokenize
+from envs.splits import Split, check_split, hold_out
+from ram.corpora import Examples, Tokens, tokenize
 from ram.corpora.files import fetch, read_lines
 
 _URL = "https://raw.githubusercontent.com/yoonkim/CNN_sentence/master/"
@@ -20,7 +20,7 @@ _FOLDS = 10
 
 
 @dataclass(frozen=True)
-class Source:
+class MovieReviews:
     """One fold of the cross-validation: a tenth of either class to test on, the same at every call.
 
     Attributes:
@@ -41,7 +41,7 @@ class Source:
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        texts: list[Words] = []
+        texts: list[Tokens] = []
         targets: list[str] = []
         folds = []
         for kind, (target, (name, sha256)) in enumerate(_FILES.items()):
@@ -57,5 +57,5 @@ class Source:
             chosen = rest[kept if split == "train" else held_out]
         return Examples(tuple(texts), tuple(targets)).choose(chosen.tolist())
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from envs.errors import InputError
-from envs.images import Split, check_split
-from ram.corpora import Examples, Words, tokenize
+from envs.splits import Split, check_split
+from ram.corpora import Examples, Tokens, tokenize
 from ram.corpora.files import fetch, read_lines
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
@@ -21,7 +21,7 @@ Ask = Literal["words", "tags"]
 
 
 @dataclass(frozen=True)
-class Source:
+class Multi30k:
     """29,000 English sentences to train on, 1,014 for validation and 1,000 to test (the Flickr test set of 2016).
 
     Attributes:
@@ -48,7 +48,7 @@ class Source:
         texts, tags = zip(*(_tagged(tokenize(line, lower=False)) for line in lines), strict=True)
         return Examples(tuple(texts), tuple(tags))
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         words = tokenize(text)
         return words if self.ask == "words" else tuple(filter(_is_word, words))
 
@@ -57,7 +57,7 @@ def _is_word(token: str) -> bool:
     return token[0].isalnum() or token[0] == "_"
 
 
-def _tagged(tokens: Words) -> tuple[Words, Words]:
+def _tagged(tokens: Tokens) -> tuple[Tokens, Tokens]:
     """The words in small letters, and how each was written; signs before the first word are lost."""
     words: list[str] = []
     tags: list[str] = []

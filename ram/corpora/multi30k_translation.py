@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from envs.errors import InputError
-from envs.images import Split, check_split
-from ram.corpora import Examples, Words, detokenize, tokenize
+from envs.splits import Split, check_split
+from ram.corpora import Examples, Tokens, detokenize, tokenize
 from ram.corpora.files import fetch
 from ram.corpora.multi30k import URL
 from ram.corpora.parallel_files import read_pairs
@@ -43,7 +43,7 @@ _SHA256 = {
 
 
 @dataclass(frozen=True)
-class Source:
+class Multi30kTranslation:
     """29,000 pairs to train on, 1,014 for validation, and one of four test sets, in small letters.
 
     Attributes:
@@ -76,7 +76,7 @@ class Source:
         source, target = (fetch(self.root, name, URL + name, _SHA256[name]) for name in names)
         return read_pairs(source, target, lower=True)
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text)
 
     def detokenize(self, words: Sequence[str]) -> str:

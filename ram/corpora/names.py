@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.images import Split, check_split
-from envs.inputs import check_counts
-from ram.corpora import Examples, Words, detokenize, split_of, tokenize
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
+from ram.corpora import Examples, Tokens, detokenize, split_of, tokenize
 
 _HELD_OUT = {"validation": 500, "test": 1000}
 
@@ -25,7 +25,7 @@ _WORDS = frozenset(word for form in _FORMS for side in form for word in side.spl
 
 
 @dataclass(frozen=True)
-class Source:
+class Names:
     """Sentences of six forms, with one to three names; no name of a split comes up in another.
 
     Attributes:
@@ -37,7 +37,7 @@ class Source:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_counts("corpus", size=self.size)
+        check_positive_integers("corpus", size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -51,7 +51,7 @@ class Source:
             alignments.append(tuple(said.index(word) if "{" in word else -1 for word in answer))
         return Examples(tuple(texts), tuple(targets), alignments=tuple(alignments))
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text)
 
     def detokenize(self, words: Sequence[str]) -> str:

@@ -7,8 +7,8 @@ import zlib
 from dataclasses import dataclass
 
 from envs.errors import InputError
-from envs.images import Split, check_split
-from ram.corpora import Examples, Words, tokenize
+from envs.splits import Split, check_split
+from ram.corpora import Examples, Tokens, tokenize
 
 _GOOD = ("good", "great", "fine", "lovely", "brilliant", "charming", "funny", "wonderful", "clever", "moving")
 _BAD = ("bad", "awful", "dull", "boring", "poor", "dreadful", "silly", "terrible", "weak", "stale")
@@ -20,7 +20,7 @@ _ENDINGS = ("", "to me", "at all", "this time", "i think", "as a whole")
 
 
 @dataclass(frozen=True)
-class Source:
+class Negation:
     """{good, bad} words crossed with {plain, negated}, a quarter of the sentences each.
 
     No sentence of one split stands in another, and what negates a word in validation and test has never negated that
@@ -42,7 +42,7 @@ class Source:
         check_split(split)
         chance = random.Random(f"{self.seed} {split}")
         size = self.size if split == "train" else self.size // 4
-        texts: list[Words] = []
+        texts: list[Tokens] = []
         targets: list[str] = []
         while len(texts) < size:
             good, negated = bool(len(texts) % 2), bool(len(texts) // 2 % 2)
@@ -52,7 +52,7 @@ class Source:
                 targets.append("positive" if good != negated else "negative")
         return Examples(tuple(texts), tuple(targets))
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text)
 
 

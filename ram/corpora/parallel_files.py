@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from envs.errors import InputError
-from envs.images import Split, check_shares, check_split, choose
-from ram.corpora import Examples, Words, detokenize, normalised, tokenize
+from envs.splits import Split, check_shares, check_split, choose
+from ram.corpora import Examples, Tokens, detokenize, normalised, tokenize
 from ram.corpora.files import read_lines
 
 
 @dataclass(frozen=True)
-class Source:
+class ParallelFiles:
     """Pairs of lines, in UTF-8. A pair of which either line holds no sign is passed over.
 
     Attributes:
@@ -60,7 +60,7 @@ class Source:
         every = read_pairs(Path(self.source), Path(self.target), self.lower)
         return every.choose(choose(split, torch.zeros(len(every), dtype=torch.int64), shares, "corpus").tolist())
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text, self.lower)
 
     def detokenize(self, words: Sequence[str]) -> str:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 
-from envs.images import Split, check_split
-from envs.inputs import check_counts
-from ram.corpora import Examples, Words, split_of
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
+from ram.corpora import Examples, Tokens, split_of
 
 _HELD_OUT = {"validation": 500, "test": 1000}
 
 
 @dataclass(frozen=True)
-class Source:
+class Reversal:
     """Random letters, every length as often; no sequence of a split comes up in another.
 
     Attributes:
@@ -31,13 +31,15 @@ class Source:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_counts("corpus", max_length=self.max_length, test_max_length=self.test_max_length, size=self.size)
+        check_positive_integers(
+            "corpus", max_length=self.max_length, test_max_length=self.test_max_length, size=self.size
+        )
 
     def load(self, split: Split) -> Examples:
         check_split(split)
         chance = random.Random(f"{self.seed} {split}")
         longest = self.test_max_length if split == "test" and self.test_max_length else self.max_length
-        texts: list[Words] = []
+        texts: list[Tokens] = []
         for _ in range(_HELD_OUT.get(split, self.size)):
             length = chance.randint(1, longest)
             while split_of(letters := "".join(chance.choices(ascii_lowercase, k=length))) != split:
@@ -49,7 +51,7 @@ class Source:
             alignments=tuple(tuple(reversed(range(len(text)))) for text in texts),
         )
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple("".join(text.lower().split()))
 
     def detokenize(self, words: Sequence[str]) -> str:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split, check_split
-from envs.images.glyphs import Source as Glyphs
-from envs.inputs import check_counts
-from ram.corpora import Words, detokenize, tokenize
+from envs.images.glyphs import Glyphs as Glyphs
+from envs.splits import Split, check_split
+from envs.validation import check_positive_integers
+from ram.corpora import Tokens, detokenize, tokenize
 from ram.corpora.captions import Captions
 
 Size = Literal["small", "large"]
@@ -69,7 +69,7 @@ _MIDDLE: Phrase = (None, None, "middle")  # of the canvas, to which the last obj
 
 
 @dataclass(frozen=True)
-class Source:
+class DigitScenes:
     """One to four digits on a dark canvas, small or large, dark or bright, side by side anywhere.
 
     A caption names every object once, in one row from left to right or back, down or up, telling how each stands to the
@@ -91,7 +91,7 @@ class Source:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_counts("corpus", captions_per_image=self.captions_per_image, num_train=self.num_train)
+        check_positive_integers("corpus", captions_per_image=self.captions_per_image, num_train=self.num_train)
         if not 1 <= self.num_objects <= 4:
             raise InputError(f"corpus.num_objects must be in 1 .. 4, got {self.num_objects}.")
         if self.size < 2 * _PIXELS["large"]:
@@ -115,7 +115,7 @@ class Source:
         images = (images.clamp(0, 1) * 255).round().byte()
         return Captions(images, tuple(captions), boxes, tuple(scenes))
 
-    def judge(self, said: Sequence[Words], scenes: Sequence[Sequence[Thing]]) -> dict[str, float]:
+    def judge(self, said: Sequence[Tokens], scenes: Sequence[Sequence[Thing]]) -> dict[str, float]:
         """How many captions, in percent, are of the grammar, are true, name every object, and do all three.
 
         Args:
@@ -132,7 +132,7 @@ class Source:
         shares = {"grammatical": grammatical, "true": true, "complete": complete, "right": right}
         return {name: 100 * sum(each) / len(each) for name, each in shares.items()}
 
-    def named(self, caption: Words, scene: Sequence[Thing]) -> list[tuple[int, ...]]:
+    def named(self, caption: Tokens, scene: Sequence[Thing]) -> list[tuple[int, ...]]:
         """For every word of a caption, the objects it may name, by their number; none where it names nothing there is.
 
         The digits name objects. The words of size and shade before them stand where it may be open which object comes.
@@ -152,14 +152,14 @@ class Source:
                 phrase += 1
         return found
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tokenize(text)
 
     def detokenize(self, words: Sequence[str]) -> str:
         return detokenize(words)
 
 
-def parse(caption: Words) -> tuple[list[Phrase], Words | None] | None:
+def parse(caption: Tokens) -> tuple[list[Phrase], Tokens | None] | None:
     """The objects of a caption, and how each stands to the next; None where it is none of the grammar."""
     text = " ".join(caption)
     for relation in _RELATIONS:
@@ -179,12 +179,12 @@ def _phrase(text: str) -> Phrase | None:
     return None if matched is None else (matched["size"], matched["shade"], matched["digit"])
 
 
-def holds(phrases: Sequence[Phrase], relation: Words | None, scene: Sequence[Thing]) -> bool:
+def holds(phrases: Sequence[Phrase], relation: Tokens | None, scene: Sequence[Thing]) -> bool:
     """Whether there are objects in a scene, each another one, of which all that is said is true."""
     return any(True for _ in _readings(phrases, relation, scene))
 
 
-def _readings(phrases: Sequence[Phrase], relation: Words | None, scene: Sequence[Thing]) -> Iterator[tuple[int, ...]]:
+def _readings(phrases: Sequence[Phrase], relation: Tokens | None, scene: Sequence[Thing]) -> Iterator[tuple[int, ...]]:
     """All choices of an object for each phrase, by their numbers, of which all that is said is true."""
     related = _RELATIONS[relation] if relation else lambda one, other: True
     named = [phrase for phrase in phrases if phrase != _MIDDLE]
@@ -202,7 +202,7 @@ def _fits(phrase: Phrase, thing: Thing) -> bool:
     return size in (None, thing.size) and shade in (None, thing.shade) and digit == thing.digit
 
 
-def _caption(chance: random.Random, scene: Sequence[Thing]) -> Words:
+def _caption(chance: random.Random, scene: Sequence[Thing]) -> Tokens:
     things, alone = list(scene), len(scene) == 1
     spot = int(things[0].x / _GAP), int(things[0].y / _GAP)  # 0 where it is not clear on which side of the middle
     relations = [words for words, related in _RELATIONS.items() if not alone or related(spot, (0, 0))]

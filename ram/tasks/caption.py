@@ -13,28 +13,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split
-from envs.inputs import check_counts, check_share, read_images
 from envs.random import RowRandom
-from envs.scene import UNASKED
+from envs.splits import IGNORE_INDEX, Split
+from envs.validation import check_positive_integers, check_probability, read_images
 from ram.baselines import Baseline
 from ram.captioning.captioner import Captioner
 from ram.captioning.maps import entropy, pointing
-from ram.captioning.metrics import Cider, bleu, rouge_l
-from ram.captioning.pictures import strips
-from ram.corpora import Words
+from ram.corpora import Tokens
 from ram.corpora.captions import CaptionCorpus, Captions
 from ram.corpora.vocabulary import Vocabulary, learned
+from ram.metrics.captions import Cider, bleu, rouge_l
+from ram.plots.captions import strips
 from ram.reinforce import policy_gradient_loss
-from ram.sequence.search import Search, beam_search, sample, sayable, take_rows
-from ram.tasks import Picture, StepResult, part
+from ram.sequence.search import Search, beam_search, index_rows, mask_special_tokens, sample
+from ram.tasks import Artifact, StepResult, part
 from ram.tasks.corpus import (
     EVALUATION_BATCH,
     CorpusTask,
     answer_loss,
     check_length,
     cross_entropy,
-    teacher_forced,
+    teacher_forcing_batch,
 )
 
 Monitor = Literal["cider", "bleu_4", "right", "perplexity"]
@@ -44,7 +43,7 @@ _DRAWN, _WRITTEN, _LONGEST = 6, 24, 40
 _END = ""  # which no word is
 
 
-class TrainedCaptioner:
+class ImageCaptioner:
     """A trained network with its words; what :func:`ram.load` returns.
 
     Args:
@@ -90,20 +89,20 @@ class TrainedCaptioner:
 
         Args:
             images: as for :meth:`caption`.
-            temperature: see :func:`ram.sequence.search.truncated`, like the next two.
+            temperature: see :func:`ram.sequence.search.truncated_probabilities`, like the next two.
             top_k: see there.
             top_p: see there.
             seed: of the samples.
         """
         generator = torch.Generator(self.device).manual_seed(seed)
         with torch.no_grad():
-            begun, memory = self.model.begin(_brightness(self._checked(images)))
+            prefix, memory = self.model.begin(_brightness(self._checked(images)))
         longest = self.search.max_length or _LONGEST
-        found = sample(self.model, begun, longest, memory, temperature, top_k, top_p, generator)
+        found = sample(self.model, prefix, longest, memory, temperature, top_k, top_p, generator)
         return [self.corpus.detokenize(self.vocabulary.decode(words)) for words in found]
 
     @torch.no_grad()
-    def look(self, images: Tensor | np.ndarray) -> tuple[list[Words], Tensor | None]:
+    def look(self, images: Tensor | np.ndarray) -> tuple[list[Tokens], Tensor | None]:
         """The words of the best caption of each image, and where each looks.
 
         Returns:
@@ -112,7 +111,7 @@ class TrainedCaptioner:
         """
         seen = self._checked(images)
         said = [best[0] for best in describe(self.model, self.vocabulary, seen, self.search, self.search.beam_size)]
-        inputs = _again(self.model, self.vocabulary, said, self.device)
+        inputs = decoder_inputs(self.model, self.vocabulary, said, self.device)
         return said, self.model(_brightness(seen), inputs, need_weights=True).weights
 
     def _checked(self, images: Tensor | np.ndarray) -> Tensor:
@@ -186,7 +185,7 @@ class CaptionTask(CorpusTask[Captions]):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        check_share("task.label_smoothing", label_smoothing)
+        check_probability("task.label_smoothing", label_smoothing)
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
         for name, weight in {"coverage": coverage, "map_entropy": map_entropy, "entropy": entropy}.items():
@@ -198,7 +197,7 @@ class CaptionTask(CorpusTask[Captions]):
             raise InputError(
                 f"task.monitor must be cider, bleu_4, perplexity, or right with corpus=scenes; got {monitor!r}."
             )
-        check_counts("task", captions_per_image=captions_per_image, rollouts_per_image=rollouts_per_image)
+        check_positive_integers("task", captions_per_image=captions_per_image, rollouts_per_image=rollouts_per_image)
         if augmentation is not None and not callable(augmentation):
             raise InputError(f"task.augmentation must be null or name a _target_, got {augmentation!r}.")
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
@@ -214,7 +213,7 @@ class CaptionTask(CorpusTask[Captions]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
-            self.baseline = baseline(feature_size=self.model.known_size, rollouts_per_image=rollouts_per_image)
+            self.baseline = baseline(feature_size=self.model.feature_size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
         if self.model.max_length is not None:
             for split in get_args(Split):
@@ -226,9 +225,9 @@ class CaptionTask(CorpusTask[Captions]):
         # All alike: in batches of one length, batch normalisation would tell how much there is to say.
         return [0] * len(examples)
 
-    def ask(self, captions: Sequence[Words]) -> tuple[Tensor, Tensor]:
-        """What some captions go on from and what is to be said; see :func:`ram.tasks.corpus.teacher_forced`."""
-        return teacher_forced([self.vocabulary.encode(caption) for caption in captions], self.device)
+    def ask(self, captions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """What some captions go on from and what is to be said; see :func:`ram.tasks.corpus.teacher_forcing_batch`."""
+        return teacher_forcing_batch([self.vocabulary.encode(caption) for caption in captions], self.device)
 
     def forward(self, step: int) -> StepResult:
         examples = self.begin(step)
@@ -238,7 +237,7 @@ class CaptionTask(CorpusTask[Captions]):
             rows = torch.arange(len(images), device=self.device)
             images = self.augmentation(images, RowRandom(rows + self.seed * 2**32, torch.full_like(rows, step)))
         if self.reward is not None:
-            return self._criticise(images, examples)
+            return self._self_critical_loss(images, examples)
         drawn = torch.rand(len(examples)).tolist()
         told = []
         for some, share in zip(examples.captions, drawn, strict=True):
@@ -248,38 +247,38 @@ class CaptionTask(CorpusTask[Captions]):
         if max(self.captions_per_image, self.rollouts) > 1:
             of_image = [image for image, some in enumerate(told) for _ in range(len(some) * self.rollouts)]
             inputs, right = (each.repeat_interleave(self.rollouts, 0) for each in (inputs, right))
-            memory = take_rows(memory, torch.tensor(of_image, device=self.device))
+            memory = index_rows(memory, torch.tensor(of_image, device=self.device))
         said = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
         losses, mean = answer_loss(said.logits, right, self.label_smoothing)
         terms = {"loss/answer": mean}
         if self.coverage and said.weights is not None:
-            read = (said.weights * (right != UNASKED)[..., None]).sum(1)
+            read = (said.weights * (right != IGNORE_INDEX)[..., None]).sum(1)
             terms["loss/coverage"] = self.coverage * (1 - read).square().mean()
         if self.map_entropy:
             maps = said.weights
             if maps is None or not _are_soft(maps):
                 raise InputError("task.map_entropy is for soft attention, whose weights are shares: else set it to 0.")
-            nats = entropy(maps)[right != UNASKED].mean()
+            nats = entropy(maps)[right != IGNORE_INDEX].mean()
             terms["loss/map_entropy"] = self.map_entropy * self.progress * nats
         # The expected score of a choice is zero: its surprise as a reward has the gradient of the entropy.
         surprise = 0 if said.log_prob is None else self.entropy * said.log_prob.detach()
         return self.end(said, right, losses + surprise, terms, self.gamma)
 
-    def _criticise(self, images: Tensor, examples: Captions) -> StepResult:
+    def _self_critical_loss(self, images: Tensor, examples: Captions) -> StepResult:
         """Sampled captions, paid by what they are worth more than the likeliest (Rennie et al. 2017, equation 7)."""
         self.model.eval()  # what is sampled has the probabilities that are trained
         longest = self._longest
-        begun, memory = self.model.begin(images)
-        likeliest = sample(self.model, begun, longest, memory, temperature=0)
+        prefix, memory = self.model.begin(images)
+        likeliest = sample(self.model, prefix, longest, memory, temperature=0)
         rows = torch.arange(len(images), device=self.device).repeat_interleave(self.rollouts)
-        begun, memory = take_rows((begun, memory), rows)
-        sampled = sample(self.model, begun, longest, memory)
+        prefix, memory = index_rows((prefix, memory), rows)
+        sampled = sample(self.model, prefix, longest, memory)
         # What was cut short did not say that it ends.
-        inputs, right = (each[:, :longest] for each in teacher_forced(sampled, self.device))
+        inputs, right = (each[:, :longest] for each in teacher_forcing_batch(sampled, self.device))
         said = self.model.decode(inputs, memory)
-        log_prob, scored = -cross_entropy(sayable(said.logits), right), right != UNASKED
-        worth = self._worth(sampled, [examples.captions[row] for row in rows.tolist()])
-        before = self._worth(likeliest, examples.captions)
+        log_prob, scored = -cross_entropy(mask_special_tokens(said.logits), right), right != IGNORE_INDEX
+        worth = self._reward(sampled, [examples.captions[row] for row in rows.tolist()])
+        before = self._reward(likeliest, examples.captions)
         advantage = (worth - before[rows])[:, None].expand_as(log_prob)
         loss = policy_gradient_loss(log_prob.mT, advantage.mT, scored.mT) * len(rows) / scored.sum()
 
@@ -295,7 +294,7 @@ class CaptionTask(CorpusTask[Captions]):
         longest = self.search.max_length or _LONGEST
         return min(longest, self.model.max_length or longest)
 
-    def _worth(self, said: Sequence[Sequence[int]], references: Sequence[Sequence[Words]]) -> Tensor:
+    def _reward(self, said: Sequence[Sequence[int]], references: Sequence[Sequence[Tokens]]) -> Tensor:
         """The reward of captions, (B,). The end counts as a word, or it would pay to break off."""
         words = [tuple(self.vocabulary.decode(each)) for each in said]
         words = [each if len(each) == self._longest else (*each, _END) for each in words]
@@ -326,36 +325,40 @@ class CaptionTask(CorpusTask[Captions]):
             batch = examples.choose(range(start, min(start + EVALUATION_BATCH, len(examples))))
             memory = self.model.see(_brightness(batch.images.to(self.device)))
             told = said[start : start + EVALUATION_BATCH]
-            inputs = _again(self.model, self.vocabulary, told, self.device)
+            inputs = decoder_inputs(self.model, self.vocabulary, told, self.device)
             weights = self.model.decode(inputs, memory, need_weights=True).weights
             if weights is not None:
                 maps += [some[: len(words)].cpu() for some, words in zip(weights, told, strict=True)]
             for place in range(max(map(len, batch.captions))):
                 some = [number for number, captions in enumerate(batch.captions) if len(captions) > place]
                 inputs, right = self.ask([batch.captions[number][place] for number in some])
-                logits = self.model.decode(inputs, take_rows(memory, torch.tensor(some))).logits
-                losses.append(cross_entropy(logits, right)[right != UNASKED])
+                logits = self.model.decode(inputs, index_rows(memory, torch.tensor(some))).logits
+                losses.append(cross_entropy(logits, right)[right != IGNORE_INDEX])
         measured["perplexity"] = float(torch.cat(losses).double().mean().exp())
         if maps:
-            named = [()] * len(maps) if examples.facts is None else list(map(self.corpus.named, said, examples.facts))
+            named = (
+                [()] * len(maps)
+                if examples.annotations is None
+                else list(map(self.corpus.named, said, examples.annotations))
+            )
             measured |= pointing(maps, self.model.encoder.grid, self.image_shape[1:], examples.boxes, named)
         return measured
 
-    def measure_speech(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
+    def evaluate_generation(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
         """BLEU, ROUGE-L, CIDEr-D and what the corpus judges of what the model says by itself."""
         examples = self.split(split)
         return self._judge([best[0] for best in self.describe(examples, beam_size)], examples)
 
-    def _judge(self, said: Sequence[Words], examples: Captions) -> dict[str, float]:
+    def _judge(self, said: Sequence[Tokens], examples: Captions) -> dict[str, float]:
         measured: dict[str, float] = bleu(said, examples.captions)
         for name, scores in {
             "rouge_l": rouge_l(said, examples.captions),
             "cider": Cider.of(examples.captions)(said, examples.captions),
         }.items():
             measured[name] = sum(scores) / len(scores)
-        return measured if examples.facts is None else measured | self.corpus.judge(said, examples.facts)
+        return measured if examples.annotations is None else measured | self.corpus.judge(said, examples.annotations)
 
-    def _nearest(self, examples: Captions) -> list[Words]:
+    def _nearest(self, examples: Captions) -> list[Tokens]:
         """The first caption of the training image whose grid has the largest cosine with that of each image."""
         train = self.split("train")
         ours, theirs = (self._grids(some.images) for some in (examples, train))
@@ -369,13 +372,13 @@ class CaptionTask(CorpusTask[Captions]):
             grids.append(F.normalize(F.adaptive_avg_pool2d(grid, 4).flatten(1), dim=1))
         return torch.cat(grids)
 
-    def describe(self, examples: Captions, beam_size: int | None = None, n_best: int = 1) -> list[list[Words]]:
+    def describe(self, examples: Captions, beam_size: int | None = None, n_best: int = 1) -> list[list[Tokens]]:
         """What the model says by itself of every image, the best first."""
         size = self.search.beam_size if beam_size is None else beam_size
         return describe(self.model, self.vocabulary, examples.images.to(self.device), self.search, size, n_best)
 
     @torch.no_grad()
-    def pictures(self, split: Split) -> dict[str, Picture]:
+    def pictures(self, split: Split) -> dict[str, Artifact]:
         """Some images with what is said of them, and where each word looks."""
         examples = self.split(split)
         some = examples.choose(_spread(_WRITTEN, len(examples)))
@@ -383,11 +386,11 @@ class CaptionTask(CorpusTask[Captions]):
         lines = []
         for words, right in zip(said, some.captions, strict=True):
             lines += [f"said    {' '.join(words)}", *(f"right   {' '.join(each)}" for each in right), ""]
-        drawn: dict[str, Picture] = {"captions.txt": "\n".join(lines)}
+        drawn: dict[str, Artifact] = {"captions.txt": "\n".join(lines)}
         numbers = _spread(_DRAWN, len(some))
         shown, told = some.choose(numbers), [said[number] for number in numbers]
         images = _brightness(shown.images)
-        inputs = _again(self.model, self.vocabulary, told, self.device)
+        inputs = decoder_inputs(self.model, self.vocabulary, told, self.device)
         weights = self.model(images.to(self.device), inputs, need_weights=True).weights
         if weights is not None:
             drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid, self.model.sensor)
@@ -398,12 +401,12 @@ class CaptionTask(CorpusTask[Captions]):
         return {"words": list(self.vocabulary.known), "image_shape": list(self.image_shape)}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedCaptioner:
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> ImageCaptioner:
         known = state["_extra_state"]
         vocabulary, shape = Vocabulary(known["words"]), tuple(known["image_shape"])
         model = arguments["model"](vocabulary_size=len(vocabulary), image_shape=shape)
         model.load_state_dict(part(state, "model."))
-        return TrainedCaptioner(
+        return ImageCaptioner(
             model, vocabulary, shape, arguments["corpus"], arguments["search"] or Search(), arguments["device"]
         )
 
@@ -411,20 +414,20 @@ class CaptionTask(CorpusTask[Captions]):
 @torch.no_grad()
 def describe(
     model: Captioner, vocabulary: Vocabulary, images: Tensor, search: Search, beam_size: int, n_best: int = 1
-) -> list[list[Words]]:
+) -> list[list[Tokens]]:
     """What a model says of images (N, C, H, W), uint8 or float in [0, 1], by beam search; N times the best first."""
-    found: list[list[Words]] = []
+    found: list[list[Tokens]] = []
     for batch in images.split(EVALUATION_BATCH):
-        begun, memory = model.begin(_brightness(batch))
+        prefix, memory = model.begin(_brightness(batch))
         longest = search.max_length or _LONGEST
-        best = beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
+        best = beam_search(model, prefix, longest, memory, beam_size, search.length_penalty, n_best)
         found += [[tuple(vocabulary.decode(each.words)) for each in some] for some in best]
     return found
 
 
-def _again(model: Captioner, vocabulary: Vocabulary, said: Sequence[Words], device: torch.device) -> Tensor:
+def decoder_inputs(model: Captioner, vocabulary: Vocabulary, said: Sequence[Tokens], device: torch.device) -> Tensor:
     """What was said, to be read once more: (B, T) int64, with as many words as the model has positions for."""
-    return teacher_forced([vocabulary.encode(words) for words in said], device)[0][:, : model.max_length]
+    return teacher_forcing_batch([vocabulary.encode(words) for words in said], device)[0][:, : model.max_length]
 
 
 def _are_soft(maps: Tensor) -> bool:
@@ -433,7 +436,7 @@ def _are_soft(maps: Tensor) -> bool:
     return are_learnt and bool((maps >= 0).all() and (maps.sum(-1) < 1.001).all())
 
 
-def _ended(references: Sequence[Sequence[Words]]) -> list[list[Words]]:
+def _ended(references: Sequence[Sequence[Tokens]]) -> list[list[Tokens]]:
     """Captions whose end is a word."""
     return [[(*each, _END) for each in some] for some in references]
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split
-from ram.corpora import Examples, Words
-from ram.sequence.pictures import direction_of_words, weights_over_words
-from ram.tasks import Embedding, Picture
-from ram.tasks.texts import TextTask, TrainedOnTexts
+from envs.splits import Split
+from ram.corpora import Examples, Tokens
+from ram.plots.text import direction_of_words, weights_over_words
+from ram.tasks import Artifact, Embedding
+from ram.tasks.text import TextModel, TextTask
 
 _PICTURED = 12
 _EMBEDDED = 2000  # of the commonest words, in the projector
@@ -33,12 +33,12 @@ class Prediction:
 
     label: tuple[str, ...]
     probability: Tensor
-    words: tuple[Words, ...]
+    words: tuple[Tokens, ...]
     weights: tuple[Tensor, ...] | None
 
 
-class TextClassifier(TrainedOnTexts):
-    """A trained :class:`ram.sequence.models.Classifier`."""
+class TextClassifier(TextModel):
+    """A trained :class:`ram.sequence.classifiers.Classifier`."""
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str]) -> Prediction:
@@ -59,7 +59,7 @@ class TextClassifier(TrainedOnTexts):
 
 
 class ClassifyTextTask(TextTask):
-    """Trains a :class:`ram.sequence.models.Classifier`; see :class:`TextTask`."""
+    """Trains a :class:`ram.sequence.classifiers.Classifier`; see :class:`TextTask`."""
 
     monitor = "error"
     trained = TextClassifier
@@ -80,12 +80,12 @@ class ClassifyTextTask(TextTask):
         given, right, losses = (torch.cat(parts) for parts in zip(*self.answers(split), strict=True))
         return {"error": 100 * float((given != right).float().mean()), "loss": float(losses.mean())}
 
-    def pictures(self, split: Split) -> dict[str, Picture]:
+    def pictures(self, split: Split) -> dict[str, Artifact]:
         """What every word counts in some texts, where words lean by themselves, and their vectors."""
         examples = self.split(split)
         chosen = examples.choose([round(n) for n in np.linspace(0, len(examples) - 1, min(_PICTURED, len(examples)))])
         numbers, lengths, right = self.ask(chosen)
-        vectors = self.model.words(numbers).detach().requires_grad_()
+        vectors = self.model.embedding(numbers).detach().requires_grad_()
         # In evaluation mode cuDNN's recurrent layers have no gradient; torch's own do.
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
             said = self.model.read(vectors, lengths)
@@ -106,6 +106,6 @@ class ClassifyTextTask(TextTask):
             pictures["words.png"] = direction_of_words(known, alone[:, 1] - alone[:, 0], self.classes)
         leaning = [self.classes[best] for best in alone.argmax(-1).tolist()]
         first = len(self.vocabulary) - len(self.vocabulary.known)
-        table = self.model.words.table.weight.detach()[first:][:_EMBEDDED].cpu()
+        table = self.model.embedding.table.weight.detach()[first:][:_EMBEDDED].cpu()
         pictures["words"] = Embedding(table, {"word": known, "class": leaning})
         return pictures

@@ -11,16 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split
-from envs.inputs import check_counts
-from envs.scene import UNASKED
+from envs.splits import IGNORE_INDEX, Split
+from envs.validation import check_positive_integers
 from ram.baselines import Baseline
-from ram.corpora import Corpus, Examples, Words
+from ram.corpora import Corpus, Examples, Tokens
 from ram.corpora.batches import Batches, pad
 from ram.corpora.captions import Captions
 from ram.corpora.vocabulary import END, START
-from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
-from ram.sequence.models import Said
+from ram.reinforce import Rollout, reinforce
+from ram.sequence.classifiers import ModelOutput
 from ram.tasks import StepResult, Task
 
 EVALUATION_BATCH = 256
@@ -55,7 +54,7 @@ class CorpusTask(Task, Generic[Examples_]):
         self, corpus: Any, batch_size: int, min_count: int, policy_weight: float, seed: int, device: str
     ) -> None:
         super().__init__()
-        check_counts("task", batch_size=batch_size, min_count=min_count)
+        check_positive_integers("task", batch_size=batch_size, min_count=min_count)
         self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
         # All are read at once, so that a mistake in the files ends the run before any training.
         splits: list[Split] = ["train", "validation", "test"]
@@ -83,12 +82,12 @@ class CorpusTask(Task, Generic[Examples_]):
 
     def end(
         self,
-        said: Said,
+        said: ModelOutput,
         right: Tensor,
         losses: Tensor,
         terms: dict[str, Tensor],
         gamma: float = 1.0,
-        looks_back: bool = True,
+        causal: bool = True,
     ) -> StepResult:
         """What a training step yields.
 
@@ -98,23 +97,23 @@ class CorpusTask(Task, Generic[Examples_]):
             losses: shaped as ``right``, minus the log-probability of each.
             terms: of the loss, by name; those of the hard choices are added.
             gamma: discount of what later answers earn a choice.
-            looks_back: whether a choice changes no answer before it.
+            causal: whether a choice changes no answer before it.
         """
-        asked = right != UNASKED
+        asked = right != IGNORE_INDEX
         if said.log_prob is not None:
-            policy, terms["loss/baseline"] = choices_loss(
-                said, -losses, asked, self.baseline, gamma, looks_back, self.rollouts
+            policy, terms["loss/baseline"] = hard_attention_loss(
+                said, -losses, asked, self.baseline, gamma, causal, self.rollouts
             )
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
         def metrics() -> dict[str, float]:
-            share = self.hits(said, right)[asked].float().mean()
+            share = self.correct(said, right)[asked].float().mean()
             return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(share)}
 
         return StepResult(torch.stack(list(terms.values())).sum(), metrics)
 
-    def hits(self, said: Said, right: Tensor) -> Tensor:
+    def correct(self, said: ModelOutput, right: Tensor) -> Tensor:
         """Which answers are right, shaped as ``right``."""
         return said.logits.argmax(-1) == right
 
@@ -131,7 +130,7 @@ class CorpusTask(Task, Generic[Examples_]):
             yield examples.choose(order[start : start + EVALUATION_BATCH])
 
 
-def tokenized(corpus: Corpus, texts: Sequence[str], verb: str) -> tuple[Words, ...]:
+def tokenized(corpus: Corpus, texts: Sequence[str], verb: str) -> tuple[Tokens, ...]:
     """The words of some texts that somebody gave; ``verb`` is what the model does with them.
 
     Raises:
@@ -146,7 +145,7 @@ def tokenized(corpus: Corpus, texts: Sequence[str], verb: str) -> tuple[Words, .
     return words
 
 
-def check_length(where: str, text: Words, length: int, most: int | None) -> None:
+def check_length(where: str, text: Tokens, length: int, most: int | None) -> None:
     """Refuses a text that is longer than a model has positions for."""
     if most is not None and length > most:
         raise InputError(
@@ -185,7 +184,7 @@ def answer_loss(
     Returns:
         The cross-entropies, shaped as ``right`` and not smoothed; and the mean to descend.
     """
-    losses, asked = cross_entropy(logits, right), right != UNASKED
+    losses, asked = cross_entropy(logits, right), right != IGNORE_INDEX
     mean = losses.sum() / asked.sum()
     if smoothing:
         known = logits.shape[-1] if known is None else known
@@ -194,28 +193,28 @@ def answer_loss(
     return losses, mean
 
 
-def teacher_forced(said: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def teacher_forcing_batch(said: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """What B sequences go on from, the start symbol before each, and what is to be said, the end after: (B, T) int64.
 
     The former is filled up with 0, the latter with -100.
     """
     inputs, _ = pad([[START, *words] for words in said], device)
-    return inputs, pad([[*words, END] for words in said], device, UNASKED)[0]
+    return inputs, pad([[*words, END] for words in said], device, IGNORE_INDEX)[0]
 
 
 def cross_entropy(logits: Tensor, right: Tensor) -> Tensor:
     """In nats, shaped as ``right``; 0 where nothing is asked."""
-    flat = F.cross_entropy(logits.flatten(0, -2), right.flatten(), reduction="none", ignore_index=UNASKED)
+    flat = F.cross_entropy(logits.flatten(0, -2), right.flatten(), reduction="none", ignore_index=IGNORE_INDEX)
     return flat.view_as(right)
 
 
-def choices_loss(
-    said: Said,
+def hard_attention_loss(
+    said: ModelOutput,
     reward: Tensor,
     scored: Tensor,
     baseline: Baseline,
     gamma: float = 1.0,
-    looks_back: bool = True,
+    causal: bool = True,
     rollouts: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """What trains the hard choices on the way to some answers.
@@ -229,22 +228,23 @@ def choices_loss(
         scored: shaped as ``reward``, whether an answer is due.
         baseline: what the return is compared with.
         gamma: discount of the rewards of later places.
-        looks_back: whether a choice changes no answer before it.
+        causal: whether a choice changes no answer before it.
         rollouts: how many adjacent rows say the same.
 
     Returns:
         The policy's loss for each answer due, as the cross-entropy is told, and the baseline's; scalars.
     """
     assert said.log_prob is not None
-    paid = torch.where(scored, reward.detach(), 0).view(len(reward), -1).mT  # (T, B)
+    rows = len(reward)
+    paid = torch.where(scored, reward.detach(), 0).view(rows, -1).mT  # (T, B)
+    due = scored.mT if said.log_prob.ndim == 2 else torch.ones(1, rows, dtype=torch.bool, device=reward.device)
     if said.log_prob.ndim == 1:
         paid = paid.sum(0, keepdim=True)
-    log_prob = said.log_prob.view(len(reward), -1).mT
-    returns = discounted_returns(paid, gamma) if looks_back else paid.sum(0, keepdim=True).expand_as(paid)
-    known = said.known.transpose(0, 1) if said.known.ndim == 3 else said.known.expand(len(paid), -1, -1)
-    due = torch.ones_like(paid, dtype=torch.bool) if said.log_prob.ndim == 1 else scored.mT
-    group = torch.arange(len(reward), device=reward.device) // rollouts
-    rollout = Rollout(known, log_prob, due, due, paid, group)
-    estimate = baseline(rollout, returns)
-    policy = policy_gradient_loss(rollout.log_prob, returns - estimate.value, rollout.mask)
-    return policy * len(reward) / scored.sum(), estimate.loss
+    elif not causal:  # the whole reward at the end, so that every choice has all of it as its return
+        total = paid.sum(0, keepdim=True)
+        paid = torch.cat([torch.zeros_like(paid[1:]), total])
+    features = said.features.transpose(0, 1) if said.features.ndim == 3 else said.features.expand(len(paid), -1, -1)
+    group = torch.arange(rows, device=reward.device) // rollouts
+    rollout = Rollout(features, said.log_prob.view(rows, -1).mT, due, due, paid, group)
+    estimate = reinforce(rollout, baseline, gamma)
+    return estimate.policy_loss * rows / scored.sum(), estimate.baseline_loss

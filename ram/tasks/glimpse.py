@@ -18,17 +18,18 @@ from torch.func import functional_call, grad, vmap
 
 from envs import GlimpseVectorEnv
 from envs.errors import InputError
-from envs.images import ImageSet, Split
-from envs.inputs import check_counts, read_images
+from envs.images import ImageSet
 from envs.random import RowRandom
 from envs.rendering import grid, location_heatmap
 from envs.rewards.correct_answer import CorrectAnswer
-from envs.scene import END, UNASKED
+from envs.scene import END
+from envs.splits import IGNORE_INDEX, Split
+from envs.validation import check_positive_integers, read_images
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
-from ram.collect import GlimpseRollout, Look, Noise, collect, draw_noise, play
 from ram.networks import GridLocation
-from ram.reinforce import discounted_returns, policy_gradient_loss
+from ram.reinforce import discounted_returns, reinforce
+from ram.rollout import GlimpseRollout, Look, Noise, draw_noise, evaluate_episodes, run_episode
 from ram.tasks import Animation, StepResult, Task, part
 
 _TRAJECTORIES = 10  # sampled for every image, and averaged by the Monte Carlo protocol
@@ -68,7 +69,7 @@ class Prediction:
     location: Tensor
 
 
-class GlimpseModel:
+class GlimpsePredictor:
     """A trained agent with the sensor it learnt to see through; what :func:`ram.load` returns.
 
     Args:
@@ -128,7 +129,7 @@ class GlimpseModel:
         options: dict[str, Any] = {"index": torch.arange(len(tensor), device=self.device)}
         if env.first_location == "random":
             options["location"] = random.uniform("first_location", 2) * 2 - 1
-        rollout = collect(self.agent, env, draw_noise(random, env, "policy/0"), options, greedy=True)
+        rollout = run_episode(self.agent, env, draw_noise(random, env, "policy/0"), options, greedy=True)
         each = _probabilities(rollout, several).transpose(0, 1)
         names = [[self.classes[best] for best in row] for row in each.argmax(-1).tolist()]
         told = tuple(" ".join(takewhile(END.__ne__, row)) if several else row[0] for row in names)
@@ -146,7 +147,7 @@ class GlimpseTask(Task):
         batch_size: distinct images a step.
         rollouts_per_image: episodes an image and step.
         gamma: discount of later rewards, in [0, 1].
-        location_rate: learning rate of the location network, as a share of the others'. Optimizers that divide by the
+        location_lr_scale: learning rate of the location network, as a share of the others'. Optimizers that divide by the
             size of the gradient, such as Adam, let a policy drift on noise alone once nearly all answers are right.
         weights: of the loss terms.
         compile: whether torch.compile fuses the agent's step.
@@ -164,19 +165,19 @@ class GlimpseTask(Task):
         batch_size: int = 128,
         rollouts_per_image: int = 1,
         gamma: float = 1.0,
-        location_rate: float = 1.0,
+        location_lr_scale: float = 1.0,
         weights: Weights | None = None,
         compile: bool = False,  # noqa: A002
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
         super().__init__()
-        check_counts("task", batch_size=batch_size, rollouts_per_image=rollouts_per_image)
+        check_positive_integers("task", batch_size=batch_size, rollouts_per_image=rollouts_per_image)
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
-        if location_rate <= 0:
-            raise InputError(f"task.location_rate must be positive, got {location_rate}.")
-        self.gamma, self.location_rate, self.weights = gamma, location_rate, weights or Weights()
+        if location_lr_scale <= 0:
+            raise InputError(f"task.location_lr_scale must be positive, got {location_lr_scale}.")
+        self.gamma, self.location_lr_scale, self.weights = gamma, location_lr_scale, weights or Weights()
         self._row_seed, self.device = _row_seed(seed), torch.device(device)
         self._env = lambda split, num_envs, rollouts=1, **options: env(
             num_envs=num_envs,
@@ -196,7 +197,7 @@ class GlimpseTask(Task):
             raise InputError(f"task.batch_size ({batch_size}) is larger than the training split ({images} images).")
         self.steps_per_epoch, self.examples_per_step = images // batch_size, batch_size
         # Where the agent may stop, its error alone says nothing of the time it took.
-        self.monitor = "error" if self.env.questions.is_supervised and not self.env.stop else "return"
+        self.monitor = "error" if self.env.answer_schedule.is_supervised and not self.env.stop else "return"
         self.maximize = self.monitor == "return"
 
         with torch.random.fork_rng(devices=[]):
@@ -205,7 +206,9 @@ class GlimpseTask(Task):
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
         learns_std = any("std" in name for name, _ in self.agent.named_parameters())
-        chooses = self.agent.stop is not None or (self.env.answer == "label" and not self.env.questions.is_supervised)
+        chooses = self.agent.stop is not None or (
+            self.env.answer == "label" and not self.env.answer_schedule.is_supervised
+        )
         chooses = chooses or isinstance(self.agent.location, GridLocation)
         if self.weights.entropy and not (learns_std or chooses):
             raise InputError(
@@ -217,14 +220,10 @@ class GlimpseTask(Task):
 
     def forward(self, step: int) -> StepResult:
         self.agent.anneal(self.progress)
-        rollout = collect(self.agent, self.env, self._noise(step), {"index": self._batch(step), "episode": step})
-        returns = discounted_returns(rollout.reward, self.gamma)
-        estimate = self.baseline(rollout, returns)
-        advantage = (returns - estimate.value).detach()
-
-        policy = policy_gradient_loss(rollout.log_prob, advantage, rollout.mask)
-        loss = policy + self.weights.baseline * estimate.loss
-        terms = {"loss/policy": policy, "loss/baseline": estimate.loss}
+        rollout = run_episode(self.agent, self.env, self._noise(step), {"index": self._batch(step), "episode": step})
+        estimate = reinforce(rollout, self.baseline, self.gamma)
+        loss = estimate.policy_loss + self.weights.baseline * estimate.baseline_loss
+        terms = {"loss/policy": estimate.policy_loss, "loss/baseline": estimate.baseline_loss}
         if rollout.logits is not None and rollout.label is not None:
             terms["loss/answer"] = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
             loss = loss + self.weights.answer * terms["loss/answer"]
@@ -233,19 +232,16 @@ class GlimpseTask(Task):
 
         @torch.no_grad()
         def metrics() -> dict[str, float]:
-            scored = rollout.mask
             values = {
                 **terms,
+                **estimate.metrics(),
                 "train/return": rollout.reward.sum(0).mean(),
                 **{name: value.sum(0).mean() for name, value in rollout.components.items()},
-                "policy/advantage_mean": advantage[scored].mean(),
-                "policy/advantage_std": advantage[scored].std(),
                 "policy/entropy": rollout.entropy,
                 "policy/clamped": (rollout.sample[rollout.moved].abs() > 1).any(-1).float().mean(),
-                "baseline/explained_variance": _explained_variance(estimate.value[scored], returns[scored]),
             }
             if rollout.logits is not None and rollout.label is not None:
-                asked = rollout.label != UNASKED
+                asked = rollout.label != IGNORE_INDEX
                 right = rollout.logits.argmax(-1) == rollout.label
                 values["train/accuracy"] = 100 * right[asked].float().mean()
             if self.env.stop:
@@ -281,18 +277,21 @@ class GlimpseTask(Task):
         env = self._evaluation_env(split)
         totals = [defaultdict[str, float](float) for _ in range(trajectories + 1)]
         for index, counted in _batches(len(env.scenes), env.num_envs, self.device):
-            played = [play(self.agent, env, index, _EVALUATION_SEED, look, number) for number in range(trajectories)]
+            played = [
+                evaluate_episodes(self.agent, env, index, _EVALUATION_SEED, look, number)
+                for number in range(trajectories)
+            ]
             for total, rollout in zip(totals, played, strict=False):
                 for name, paid in {"return": rollout.reward, **rollout.components}.items():
                     total[name] += float(paid.sum(0)[counted].double().sum())
                 if env.stop:
                     total["glimpses"] += float(_glimpses(rollout)[counted].sum())
-            if env.questions.is_supervised:
-                several = self.env.questions.num_answers > 1
+            if env.answer_schedule.is_supervised:
+                several = self.env.answer_schedule.num_answers > 1
                 said = [_probabilities(rollout, several) for rollout in played]
                 right = _right_answers(played[0], several)
                 for total, probabilities in zip(totals, [*said, torch.stack(said).mean(0)], strict=True):
-                    wrong = ((probabilities.argmax(-1) != right) & (right != UNASKED)).any(0)
+                    wrong = ((probabilities.argmax(-1) != right) & (right != IGNORE_INDEX)).any(0)
                     total["error"] += 100 * float((wrong & counted).sum())
         return [{name: value / len(env.scenes) for name, value in total.items()} for total in totals]
 
@@ -313,7 +312,7 @@ class GlimpseTask(Task):
         self.eval()
         with torch.no_grad():
             index = torch.arange(images, device=self.device)
-            rollout = collect(self.agent, env, self._noise(0, env), {"index": index, "episode": 0})
+            rollout = run_episode(self.agent, env, self._noise(0, env), {"index": index, "episode": 0})
             returns = discounted_returns(rollout.reward, self.gamma)
             advantage = returns - self.baseline(rollout, returns).value
         self.train(training)
@@ -340,7 +339,7 @@ class GlimpseTask(Task):
         env = self._env(split, min(_PICTURED, len(every.scenes)), render_mode="rgb_array")
         env.reset(seed=_EVALUATION_SEED)
         index = torch.linspace(0, len(env.scenes) - 1, env.num_envs, device=self.device).long()
-        rollout = play(self.agent, env, index, _EVALUATION_SEED)
+        rollout = evaluate_episodes(self.agent, env, index, _EVALUATION_SEED)
         env.reset(options={"index": index})
         frames = [env.render()]
         for action in rollout.actions:
@@ -349,7 +348,7 @@ class GlimpseTask(Task):
         sheets = [grid(rows, columns=8) for rows in frames if rows is not None]
         looks = []
         for index, counted in _batches(len(every.scenes), every.num_envs, self.device):
-            location = play(self.agent, every, index, _EVALUATION_SEED).location[:, counted]
+            location = evaluate_episodes(self.agent, every, index, _EVALUATION_SEED).location[:, counted]
             rest = every.num_glimpses - len(location)
             looks.append(torch.cat([location, location[-1:].expand(rest, -1, -1)]))
         return {
@@ -362,12 +361,12 @@ class GlimpseTask(Task):
         location = list(self.agent.location.parameters())
         chosen = {id(value) for value in location}
         others = [value for value in self.parameters() if id(value) not in chosen]
-        groups = [{"params": others, "rate": 1.0}, {"params": location, "rate": self.location_rate}]
+        groups = [{"params": others, "rate": 1.0}, {"params": location, "rate": self.location_lr_scale}]
         return [group for group in groups if group["params"]]
 
     def get_extra_state(self) -> dict[str, Any]:
         """What a trained model must know that no tensor holds."""
-        shape = self.env.questions.label_shape
+        shape = self.env.answer_schedule.label_shape
         return {
             "classes": list(self.env.classes),
             "label_shape": None if shape is None else list(shape),
@@ -380,11 +379,11 @@ class GlimpseTask(Task):
             raise KeyError(f"what is seen and asked differs: {state}")
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> GlimpseModel:
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> GlimpsePredictor:
         known = state["_extra_state"]
         agent = arguments["agent"](**known["interface"])
         agent.load_state_dict(part(state, "agent."))
-        return GlimpseModel(
+        return GlimpsePredictor(
             env=arguments["env"],
             agent=agent.to(arguments["device"]),
             world=known,
@@ -433,7 +432,7 @@ def _asked_last(rollout: GlimpseRollout) -> Tensor:
     """At which of the A answers each row's last was due: (1, B)."""
     assert rollout.label is not None
     number = torch.arange(len(rollout.label), device=rollout.label.device)[:, None]
-    return torch.where(rollout.label != UNASKED, number, 0).amax(0, keepdim=True)
+    return torch.where(rollout.label != IGNORE_INDEX, number, 0).amax(0, keepdim=True)
 
 
 def _probabilities(rollout: GlimpseRollout, several: bool) -> Tensor:
@@ -454,8 +453,3 @@ def _right_answers(rollout: GlimpseRollout, several: bool) -> Tensor:
 def _glimpses(rollout: GlimpseRollout) -> Tensor:
     """How many looks every row took: (B,)."""
     return 1 + rollout.moved.float().sum(0)
-
-
-def _explained_variance(value: Tensor, returns: Tensor) -> Tensor:
-    """1 - Var[return - value] / Var[return]; NaN where all returns are equal."""
-    return 1 - (returns - value).var() / returns.var()

@@ -9,23 +9,22 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split
-from envs.scene import UNASKED
+from envs.splits import IGNORE_INDEX, Split
 from ram.baselines import Baseline
-from ram.corpora import Corpus, Examples, Words
+from ram.corpora import Corpus, Examples, Tokens
 from ram.corpora.batches import pad
 from ram.corpora.vocabulary import END, START
-from ram.sequence.models import LanguageModel
+from ram.sequence.classifiers import LanguageModel
 from ram.sequence.search import sample
-from ram.tasks import Picture
-from ram.tasks.texts import TextTask, TrainedOnTexts
+from ram.tasks import Artifact
+from ram.tasks.text import TextModel, TextTask
 
 _SAMPLED, _ANSWERED = 12, 24
 _LONGEST = 60
 
 
-class TrainedLanguageModel(TrainedOnTexts):
-    """A trained :class:`ram.sequence.models.LanguageModel`."""
+class TextGenerator(TextModel):
+    """A trained :class:`ram.sequence.classifiers.LanguageModel`."""
 
     def sample(
         self,
@@ -51,15 +50,15 @@ class TrainedLanguageModel(TrainedOnTexts):
         if count < 1 or max_length < 1:
             raise InputError(f"sample needs a count and a max_length of at least 1, got {count} and {max_length}.")
         words = self.corpus.tokenize(prompt)
-        begun = torch.tensor([[START, *self.vocabulary.encode(words)]] * count, device=self.device)
+        prefix = torch.tensor([[START, *self.vocabulary.encode(words)]] * count, device=self.device)
         generator = torch.Generator(self.device).manual_seed(seed)
         assert isinstance(self.model, LanguageModel)
-        followed = sample(self.model, begun, max_length, None, temperature, top_k, top_p, generator)
+        followed = sample(self.model, prefix, max_length, None, temperature, top_k, top_p, generator)
         return [" ".join([*words, *self.vocabulary.decode(each)]) for each in followed]
 
 
 class LanguageModelTask(TextTask):
-    """Trains a :class:`ram.sequence.models.LanguageModel`; see :class:`TextTask`.
+    """Trains a :class:`ram.sequence.classifiers.LanguageModel`; see :class:`TextTask`.
 
     Args:
         corpus: where the texts come from; labels they may have are not used.
@@ -74,7 +73,7 @@ class LanguageModelTask(TextTask):
         device: where all is held.
     """
 
-    trained = TrainedLanguageModel
+    trained = TextGenerator
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class LanguageModelTask(TextTask):
         return self.vocabulary.words
 
     @staticmethod
-    def asked_length(text: Words) -> int:
+    def asked_length(text: Tokens) -> int:
         return len(text) + 1  # with the start symbol
 
     @staticmethod
@@ -106,7 +105,7 @@ class LanguageModelTask(TextTask):
     def ask(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         encoded = [self.vocabulary.encode(text) for text in examples.texts]
         numbers, lengths = pad([[START, *text] for text in encoded], self.device)
-        return numbers, lengths, pad([[*text, END] for text in encoded], self.device, UNASKED)[0]
+        return numbers, lengths, pad([[*text, END] for text in encoded], self.device, IGNORE_INDEX)[0]
 
     def evaluate(self, split: Split) -> dict[str, float]:
         """Perplexity a word, the end of a text counted as one; and of questions, the wrong answers in percent."""
@@ -117,12 +116,12 @@ class LanguageModelTask(TextTask):
             measured["error"] = 100 * sum(given != right for _, right, given in replies) / len(replies)
         return measured
 
-    def pictures(self, split: Split) -> dict[str, Picture]:
+    def pictures(self, split: Split) -> dict[str, Artifact]:
         """Beside what is weighed: sampled texts, and some questions with the answers given."""
         assert isinstance(self.model, LanguageModel)
-        begun = torch.full((_SAMPLED, 1), START, device=self.device)
+        prefix = torch.full((_SAMPLED, 1), START, device=self.device)
         generator = torch.Generator(self.device).manual_seed(0)
-        sampled = sample(self.model, begun, _LONGEST, generator=generator)
+        sampled = sample(self.model, prefix, _LONGEST, generator=generator)
         told = super().pictures(split) | {
             "samples.txt": "\n".join(" ".join(self.vocabulary.decode(text)) for text in sampled) + "\n"
         }
@@ -136,11 +135,11 @@ class LanguageModelTask(TextTask):
             told["answers.txt"] = "\n".join(lines) + "\n"
         return told
 
-    def _replies(self, examples: Examples) -> list[tuple[Words, Words, Words]]:
+    def _replies(self, examples: Examples) -> list[tuple[Tokens, Tokens, Tokens]]:
         """Question, right answer and likeliest answer of every text that asks something."""
         assert self.answer_after is not None
         assert isinstance(self.model, LanguageModel)
-        by_length: dict[int, list[tuple[Words, Words]]] = defaultdict(list)
+        by_length: dict[int, list[tuple[Tokens, Tokens]]] = defaultdict(list)
         for text in examples.texts:
             if self.answer_after in text:
                 end = text.index(self.answer_after) + 1
@@ -149,10 +148,10 @@ class LanguageModelTask(TextTask):
             raise InputError(f"No text of the corpus holds task.answer_after={self.answer_after!r}: set it to null.")
         replies = []
         for asked in by_length.values():
-            questions = [[START, *self.vocabulary.encode(question)] for question, _ in asked]
-            begun = torch.tensor(questions, device=self.device)
+            answer_schedule = [[START, *self.vocabulary.encode(question)] for question, _ in asked]
+            prefix = torch.tensor(answer_schedule, device=self.device)
             longest = max(len(answer) for _, answer in asked)
-            given = sample(self.model, begun, longest + 1, temperature=0)
+            given = sample(self.model, prefix, longest + 1, temperature=0)
             for (question, answer), reply in zip(asked, given, strict=True):
                 replies.append((question, answer, tuple(self.vocabulary.decode(reply))))
         return replies

@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split
-from envs.scene import UNASKED
+from envs.splits import IGNORE_INDEX, Split
 from ram.corpora import Examples
-from ram.tasks import Picture
-from ram.tasks.texts import TextTask, TrainedOnTexts
+from ram.tasks import Artifact
+from ram.tasks.text import TextModel, TextTask
 
 _WRITTEN = 12
 
 
-class TrainedTagger(TrainedOnTexts):
-    """A trained :class:`ram.sequence.models.Tagger`."""
+class TextTagger(TextModel):
+    """A trained :class:`ram.sequence.classifiers.Tagger`."""
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
@@ -36,10 +35,10 @@ class TrainedTagger(TrainedOnTexts):
 
 
 class TagTask(TextTask):
-    """Trains a :class:`ram.sequence.models.Tagger`; see :class:`TextTask`."""
+    """Trains a :class:`ram.sequence.classifiers.Tagger`; see :class:`TextTask`."""
 
     monitor = "error"
-    trained = TrainedTagger
+    trained = TextTagger
 
     def name_classes(self, train: Examples) -> tuple[str, ...]:
         if train.targets is None or isinstance(train.targets[0], str):
@@ -63,7 +62,7 @@ class TagTask(TextTask):
         }
 
     @torch.no_grad()
-    def pictures(self, split: Split) -> dict[str, Picture]:
+    def pictures(self, split: Split) -> dict[str, Artifact]:
         """Beside what is weighed: texts, every word with the label it was given, and where that is wrong the right."""
         chosen = self.split(split).choose(list(range(min(_WRITTEN, len(self.split(split))))))
         numbers, lengths, right = self.ask(chosen)
@@ -72,7 +71,7 @@ class TagTask(TextTask):
             words = [
                 f"{word}/{self.classes[said]}" + ("" if said == label else f"({self.classes[label]})")
                 for word, said, label in zip(text, given.tolist(), truth.tolist(), strict=False)
-                if label != UNASKED
+                if label != IGNORE_INDEX
             ]
             lines.append(" ".join(words))
         return super().pictures(split) | {"tags.txt": "\n".join(lines) + "\n"}

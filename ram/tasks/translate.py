@@ -12,21 +12,20 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import Split
-from envs.inputs import check_share
-from envs.scene import UNASKED
+from envs.splits import IGNORE_INDEX, Split
+from envs.validation import check_probability
 from ram.baselines import Baseline
-from ram.corpora import Examples, PairCorpus, Words
+from ram.corpora import Examples, PairCorpus, Tokens
 from ram.corpora.batches import pad
-from ram.corpora.languages import Languages, Sources, targets_of
-from ram.corpora.pieces import Pieces
+from ram.corpora.subwords import Subwords
 from ram.corpora.vocabulary import PADDING, UNKNOWN
+from ram.corpora.vocabulary_pair import SourceBatch, VocabularyPair, targets_of
+from ram.plots.text import accuracy_by_length, alignment
+from ram.sequence.classifiers import ModelOutput
 from ram.sequence.decoders import Memory
-from ram.sequence.models import Said
-from ram.sequence.pictures import accuracy_by_length, alignment
-from ram.sequence.search import NO_WORDS, Hypothesis, Search, beam_search, sample
-from ram.sequence.translation import Translator
-from ram.tasks import Picture, StepResult, part
+from ram.sequence.search import SPECIAL_TOKENS, Hypothesis, Search, beam_search, sample
+from ram.sequence.seq2seq import Seq2SeqModel
+from ram.tasks import Artifact, StepResult, part
 from ram.tasks.corpus import (
     EVALUATION_BATCH,
     CorpusTask,
@@ -34,7 +33,7 @@ from ram.tasks.corpus import (
     check_length,
     check_same,
     cross_entropy,
-    teacher_forced,
+    teacher_forcing_batch,
     tokenized,
 )
 
@@ -44,7 +43,7 @@ _WRITTEN, _DRAWN, _COUNTED = 24, 3, 2000
 
 
 @dataclass(frozen=True)
-class Asked:
+class Batch:
     """B sources, and what is to be said.
 
     Attributes:
@@ -53,12 +52,12 @@ class Asked:
         right: (B, T) int64, the target and the end symbol; -100 after it.
     """
 
-    sources: Sources
+    sources: SourceBatch
     inputs: Tensor
     right: Tensor
 
 
-class TrainedTranslator:
+class TextTranslator:
     """A trained network with its words; what :func:`ram.load` returns.
 
     Args:
@@ -70,14 +69,14 @@ class TrainedTranslator:
     """
 
     def __init__(
-        self, model: Translator, languages: Languages, corpus: PairCorpus, search: Search, device: str
+        self, model: Seq2SeqModel, languages: VocabularyPair, corpus: PairCorpus, search: Search, device: str
     ) -> None:
         self.model, self.languages, self.corpus, self.search = model.to(device).eval(), languages, corpus, search
         self.device = torch.device(device)
 
-    def check(self, where: str, words: Words) -> None:
+    def check(self, where: str, words: Tokens) -> None:
         """Refuses a text that is longer than the model has positions for; ``where`` tells which it is."""
-        check_length(where, words, len(self.languages.source.encode(words)), self.model.source_limit)
+        check_length(where, words, len(self.languages.source.encode(words)), self.model.max_source_length)
 
     def translate(self, texts: Sequence[str], beam_size: int | None = None) -> list[str]:
         """The best that is found for each text.
@@ -113,15 +112,15 @@ class TrainedTranslator:
 
         Args:
             texts: as for :meth:`translate`.
-            temperature: see :func:`ram.sequence.search.truncated`, like the next two.
+            temperature: see :func:`ram.sequence.search.truncated_probabilities`, like the next two.
             top_k: see there.
             top_p: see there.
             seed: of the samples.
         """
         words, generator = tokenized(self.corpus, texts, "translates"), torch.Generator(self.device).manual_seed(seed)
 
-        def find(begun: Tensor, longest: int, memory: Memory | None) -> list[list[int]]:
-            return sample(self.model, begun, longest, memory, temperature, top_k, top_p, generator)
+        def find(prefix: Tensor, longest: int, memory: Memory | None) -> list[list[int]]:
+            return sample(self.model, prefix, longest, memory, temperature, top_k, top_p, generator)
 
         found = go_on(self.model, self.languages, words, self.search.max_length, self.device, find)
         decode = self.languages.target.decode
@@ -129,7 +128,7 @@ class TrainedTranslator:
 
 
 class TranslateTask(CorpusTask[Examples]):
-    """Trains a :class:`ram.sequence.translation.Translator` by cross-entropy, and its hard choices by REINFORCE.
+    """Trains a :class:`ram.sequence.seq2seq.Seq2SeqModel` by cross-entropy, and its hard choices by REINFORCE.
 
     Args:
         corpus: where pairs come from.
@@ -142,7 +141,7 @@ class TranslateTask(CorpusTask[Examples]):
         shared_vocabulary: sources and targets are made of the same words or pieces.
         label_smoothing: share of the answer that is spread over all words, in [0, 1) (Szegedy et al. 2016, section 7).
         source_weight: of the loss of the source's words, where the model says them too.
-        sampled_inputs: share of the words a target goes on from that are what the model would say itself, at the end of
+        scheduled_sampling: share of the words a target goes on from that are what the model would say itself, at the end of
             training, to which it rises evenly (Bengio et al. 2015; what it says is told from the right words, as in
             Mihaylova and Martins 2019); in [0, 1].
         policy_weight: of the hard choices' loss.
@@ -159,15 +158,15 @@ class TranslateTask(CorpusTask[Examples]):
     def __init__(
         self,
         corpus: PairCorpus,
-        model: Callable[..., Translator],
+        model: Callable[..., Seq2SeqModel],
         baseline: Callable[..., Baseline],
         batch_size: int = 64,
         min_count: int = 1,
-        pieces: int | None = None,
+        subwords: int | None = None,
         shared_vocabulary: bool = False,
         label_smoothing: float = 0.0,
         source_weight: float = 0.0,
-        sampled_inputs: float = 0.0,
+        scheduled_sampling: float = 0.0,
         policy_weight: float = 1.0,
         gamma: float = 1.0,
         search: Search | None = None,
@@ -176,43 +175,43 @@ class TranslateTask(CorpusTask[Examples]):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        check_share("task.label_smoothing", label_smoothing)
-        for name, share in [("sampled_inputs", sampled_inputs), ("gamma", gamma)]:
+        check_probability("task.label_smoothing", label_smoothing)
+        for name, share in [("scheduled_sampling", scheduled_sampling), ("gamma", gamma)]:
             if not 0 <= share <= 1:
                 raise InputError(f"task.{name} must be in [0, 1], got {share}.")
         if monitor not in get_args(Monitor) or (monitor == "bleu" and not bleu):
             raise InputError(f"task.monitor must be exact, perplexity, or bleu with task.bleu=true; got {monitor!r}.")
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
         self.label_smoothing, self.source_weight = label_smoothing, source_weight
-        self.sampled_inputs, self.gamma = sampled_inputs, gamma
+        self.scheduled_sampling, self.gamma = scheduled_sampling, gamma
         self.search, self.bleu = search or Search(), bleu
         self.monitor, self.maximize = monitor, monitor != "perplexity"
         train = self._splits["train"]
-        self.languages = Languages.of(train, min_count, pieces, shared_vocabulary)
+        self.languages = VocabularyPair.of(train, min_count, subwords, shared_vocabulary)
         if not hasattr(corpus, "detokenize"):
             raise InputError("task=translate needs a corpus that can write what is said, such as corpus=reversal.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(**self.languages.sizes())
-            self.baseline = baseline(feature_size=self.model.known_size, rollouts_per_image=1)
-        if self.model.copies and not self.languages.shared and isinstance(self.languages.target, Pieces):
+            self.baseline = baseline(feature_size=self.model.feature_size, rollouts_per_image=1)
+        if self.model.copies and not self.languages.shared and isinstance(self.languages.target, Subwords):
             raise InputError(
-                "task.model.copy=true of task.pieces needs both to be the same: set shared_vocabulary=true."
+                "task.model.copy=true of task.subwords needs both to be the same: set shared_vocabulary=true."
             )
         if source_weight and not self.model.says_source:
             raise InputError(
-                f"task.source_weight={source_weight} needs a model that says the source: task=continuation."
+                f"task.source_weight={source_weight} needs a model that says the source: task=decoder_only."
             )
         self.to(self.device)
         for split, examples in self._splits.items():
-            if (self.model.source_limit, self.model.max_length) != (None, None):
+            if (self.model.max_source_length, self.model.max_length) != (None, None):
                 self._check_lengths(split, examples)
 
     def _check_lengths(self, split: Split, examples: Examples) -> None:
         """Refuses a text or a target that is longer than the positions the model has for it."""
         for number, (text, target) in enumerate(zip(examples.texts, targets_of(examples), strict=True)):
             source, where = len(self.languages.source.encode(text)), examples.where(number, split)
-            check_length(where, text, source, self.model.source_limit)
+            check_length(where, text, source, self.model.max_source_length)
             length = self.model.ahead(source) + len(self.languages.target.encode(target))
             check_length(f"to be said {where}", target, length, self.model.max_length)
 
@@ -220,14 +219,14 @@ class TranslateTask(CorpusTask[Examples]):
     def lengths(examples: Examples) -> list[int]:
         return [len(text) + len(target) for text, target in zip(examples.texts, targets_of(examples), strict=True)]
 
-    def ask(self, examples: Examples) -> Asked:
+    def ask(self, examples: Examples) -> Batch:
         """The numbers of some examples."""
         sources = self.languages.read(examples.texts, self.device, self.model.copies)
         said = [
             self.languages.target.encode(target, more)
             for target, more in zip(targets_of(examples), sources.unknown, strict=True)
         ]
-        return Asked(sources, *teacher_forced(said, self.device))
+        return Batch(sources, *teacher_forcing_batch(said, self.device))
 
     def forward(self, step: int) -> StepResult:
         asked = self.ask(self.begin(step))
@@ -238,30 +237,30 @@ class TranslateTask(CorpusTask[Examples]):
         if self.source_weight:
             assert said.source_logits is not None
             numbers = asked.sources.numbers
-            numbers = numbers.masked_fill(numbers == PADDING, UNASKED)
-            source = cross_entropy(said.source_logits, numbers).sum() / (numbers != UNASKED).sum()
+            numbers = numbers.masked_fill(numbers == PADDING, IGNORE_INDEX)
+            source = cross_entropy(said.source_logits, numbers).sum() / (numbers != IGNORE_INDEX).sum()
             terms["loss/source"] = self.source_weight * source
         return self.end(said, asked.right, losses, terms, self.gamma)
 
-    def hits(self, said: Said, right: Tensor) -> Tensor:
+    def correct(self, said: ModelOutput, right: Tensor) -> Tensor:
         """No word is told by saying that it is unknown."""
-        return super().hits(said, right) & (right != UNKNOWN)
+        return super().correct(said, right) & (right != UNKNOWN)
 
-    def _say(self, asked: Asked, inputs: Tensor, need_weights: bool = False) -> Said:
+    def _say(self, asked: Batch, inputs: Tensor, need_weights: bool = False) -> ModelOutput:
         sources = asked.sources
         return self.model(sources.numbers, sources.lengths, inputs, sources.copies, need_weights)
 
-    def _inputs(self, asked: Asked) -> Tensor:
+    def _inputs(self, asked: Batch) -> Tensor:
         """The right words, some of them replaced by what the model would say in their place."""
-        share = self.sampled_inputs * self.progress
+        share = self.scheduled_sampling * self.progress
         if not share:
             return asked.inputs
         with torch.no_grad():
             logits = self._say(asked, asked.inputs).logits[:, :-1].clone()
-            logits[..., NO_WORDS] = -math.inf
+            logits[..., SPECIAL_TOKENS] = -math.inf
             own = torch.multinomial(logits.flatten(0, 1).softmax(-1), 1).view_as(asked.inputs[:, 1:])
         drawn = torch.rand(own.shape, device=own.device) < share
-        drawn &= asked.right[:, 1:] != UNASKED  # whose place another word follows, or the end
+        drawn &= asked.right[:, 1:] != IGNORE_INDEX  # whose place another word follows, or the end
         return torch.cat([asked.inputs[:, :1], torch.where(drawn, own, asked.inputs[:, 1:])], dim=1)
 
     @torch.no_grad()
@@ -271,26 +270,26 @@ class TranslateTask(CorpusTask[Examples]):
         Of the former perplexity, accuracy in percent and, where the corpus knows which words go together, the share of
         words in percent whose largest weight lies elsewhere; of the latter exact matches in percent, BLEU and chrF.
         """
-        losses, hits, misaligned = [], [], []
+        losses, correct, misaligned = [], [], []
         for some in self.by_length(split):
             asked = self.ask(some)
             aligned = some.alignments is not None and self.languages.of_words
             said = self._say(asked, asked.inputs, need_weights=aligned)
-            scored = asked.right != UNASKED
+            scored = asked.right != IGNORE_INDEX
             losses.append(cross_entropy(said.logits, asked.right)[scored])
-            hits.append(self.hits(said, asked.right)[scored])
+            correct.append(self.correct(said, asked.right)[scored])
             if aligned and said.weights is not None:
-                true = pad([[*places, UNASKED] for places in some.alignments or ()], self.device, UNASKED)[0]
+                true = pad([[*places, IGNORE_INDEX] for places in some.alignments or ()], self.device, IGNORE_INDEX)[0]
                 misaligned.append((said.weights.argmax(-1) != true)[true >= 0])
         measured = {
             "perplexity": float(torch.cat(losses).double().mean().exp()),
-            "accuracy": 100 * float(torch.cat(hits).float().mean()),
+            "accuracy": 100 * float(torch.cat(correct).float().mean()),
         }
         if misaligned:
             measured["alignment_error"] = 100 * float(torch.cat(misaligned).float().mean())
-        return measured | self.measure_speech(split)
+        return measured | self.evaluate_generation(split)
 
-    def measure_speech(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
+    def evaluate_generation(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
         """Exact matches in percent, BLEU and chrF of what the model says by itself."""
         examples = self.split(split)
         said = [self.corpus.detokenize(best[0][0]) for best in self.speak(examples, beam_size)]
@@ -314,7 +313,7 @@ class TranslateTask(CorpusTask[Examples]):
         return [text in references or text == self.corpus.detokenize(target) for text, references, target in known]
 
     @torch.no_grad()
-    def pictures(self, split: Split) -> dict[str, Picture]:
+    def pictures(self, split: Split) -> dict[str, Artifact]:
         """Some texts with what the model makes of them, what it weighs then, and how many are right by length."""
         examples = self.split(split)
         some = examples.choose(range(min(_WRITTEN, len(examples))))
@@ -326,18 +325,18 @@ class TranslateTask(CorpusTask[Examples]):
         for row, (text, (words, _)) in enumerate(zip(some.texts, spoken, strict=True)):
             told = list(words)
             if copied is not None:
-                numbers = asked.right[row][asked.right[row] != UNASKED].tolist()[:-1]  # without the end
+                numbers = asked.right[row][asked.right[row] != IGNORE_INDEX].tolist()[:-1]  # without the end
                 for place, share in zip(self.languages.target.places(numbers), copied[row].tolist(), strict=False):
                     told[place] = f"[{words[place]}]" if share > 0.5 else told[place]
             lines += [f"source  {' '.join(text)}", f"right   {references[row][0]}", f"said    {' '.join(told)}", ""]
-        drawn: dict[str, Picture] = {"translations.txt": "\n".join(lines)}
+        drawn: dict[str, Artifact] = {"translations.txt": "\n".join(lines)}
         if self.bleu:
             drawn["bleu.txt"] = signatures([self.corpus.detokenize(words) for words, _ in spoken], references)
         if said.weights is not None:
             by_length = sorted(range(len(some)), key=lambda row: len(some.texts[row]))
             for number in range(_DRAWN):
                 row = by_length[(2 * number + 1) * len(by_length) // (2 * _DRAWN)]
-                sources, length = asked.sources, int((asked.right[row] != UNASKED).sum())
+                sources, length = asked.sources, int((asked.right[row] != IGNORE_INDEX).sum())
                 keys: Sequence[str] = some.texts[row]
                 if not self.languages.of_words:
                     keys = self.languages.source.names(sources.numbers[row, : sources.lengths[row]].tolist())
@@ -351,10 +350,10 @@ class TranslateTask(CorpusTask[Examples]):
         counts: dict[int, tuple[int, int]] = dict.fromkeys(sorted(map(len, some.texts)), (0, 0))
         exact = self._exact([self.corpus.detokenize(best[0][0]) for best in self.speak(some)], some)
         for text, right in zip(some.texts, exact, strict=True):
-            hits, total = counts[len(text)]
-            counts[len(text)] = hits + right, total + 1
+            correct, total = counts[len(text)]
+            counts[len(text)] = correct + right, total + 1
         drawn["lengths.png"] = accuracy_by_length({"": counts})
-        rows = [f"{length},{hits},{total}" for length, (hits, total) in counts.items()]
+        rows = [f"{length},{correct},{total}" for length, (correct, total) in counts.items()]
         drawn["lengths.csv"] = "\n".join(["length,right,texts", *rows]) + "\n"
         return drawn
 
@@ -370,25 +369,25 @@ class TranslateTask(CorpusTask[Examples]):
         check_same(saved, present)
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TrainedTranslator:
-        languages = Languages.restore(state["_extra_state"])
+    def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> TextTranslator:
+        languages = VocabularyPair.restore(state["_extra_state"])
         model = arguments["model"](**languages.sizes())
         model.load_state_dict(part(state, "model."))
-        return TrainedTranslator(
+        return TextTranslator(
             model, languages, arguments["corpus"], arguments["search"] or Search(), arguments["device"]
         )
 
 
-Spoken = list[tuple[Words, Hypothesis]]
+Spoken = list[tuple[Tokens, Hypothesis]]
 """What a model says of one text, the best first: words, and how they were found."""
 
 _Found = TypeVar("_Found")
 
 
 def speak(
-    model: Translator,
-    languages: Languages,
-    texts: Sequence[Words],
+    model: Seq2SeqModel,
+    languages: VocabularyPair,
+    texts: Sequence[Tokens],
     search: Search,
     device: torch.device,
     beam_size: int,
@@ -396,8 +395,8 @@ def speak(
 ) -> list[Spoken]:
     """Goes on from every text by beam search; see :func:`go_on`."""
 
-    def find(begun: Tensor, longest: int, memory: Memory | None) -> list[list[Hypothesis]]:
-        return beam_search(model, begun, longest, memory, beam_size, search.length_penalty, n_best)
+    def find(prefix: Tensor, longest: int, memory: Memory | None) -> list[list[Hypothesis]]:
+        return beam_search(model, prefix, longest, memory, beam_size, search.length_penalty, n_best)
 
     found = go_on(model, languages, texts, search.max_length, device, find)
     return [
@@ -408,13 +407,13 @@ def speak(
 
 @torch.no_grad()
 def go_on(
-    model: Translator,
-    languages: Languages,
-    texts: Sequence[Words],
+    model: Seq2SeqModel,
+    languages: VocabularyPair,
+    texts: Sequence[Tokens],
     max_length: int | None,
     device: torch.device,
     find: Callable[[Tensor, int, Memory | None], Sequence[_Found]],
-) -> tuple[list[_Found], list[Words]]:
+) -> tuple[list[_Found], list[Tokens]]:
     """Goes on from every text, from those of one length together, so that none is filled up.
 
     Args:
@@ -433,23 +432,23 @@ def go_on(
     """
     encoded = [languages.source.encode(text) for text in texts]
     order = sorted(range(len(texts)), key=lambda number: len(encoded[number]))
-    found: dict[int, tuple[_Found, Words]] = {}
+    found: dict[int, tuple[_Found, Tokens]] = {}
     for length, same in groupby(order, key=lambda number: len(encoded[number])):
         rows = list(same)
-        check_length("to be read", texts[rows[0]], length, model.source_limit)
+        check_length("to be read", texts[rows[0]], length, model.max_source_length)
         for start in range(0, len(rows), EVALUATION_BATCH):
             some = rows[start : start + EVALUATION_BATCH]
             sources = languages.read([texts[row] for row in some], device, model.copies)
-            begun, memory = model.begin(sources.numbers, sources.lengths, sources.copies)
+            prefix, memory = model.begin(sources.numbers, sources.lengths, sources.copies)
             longest = max_length or 2 * length + 10
             if model.max_length is not None:
-                longest = max(1, min(longest, model.max_length - begun.shape[1]))
-            found |= zip(some, zip(find(begun, longest, memory), sources.unknown, strict=True), strict=True)
+                longest = max(1, min(longest, model.max_length - prefix.shape[1]))
+            found |= zip(some, zip(find(prefix, longest, memory), sources.unknown, strict=True), strict=True)
     ordered = [found[row] for row in range(len(texts))]
     return [each for each, _ in ordered], [unknown for _, unknown in ordered]
 
 
-def copied_share(said: Said, right: Tensor, copies: Tensor | None) -> Tensor | None:
+def copied_share(said: ModelOutput, right: Tensor, copies: Tensor | None) -> Tensor | None:
     """How much of the probability of each word that is said comes from words of the source, (B, T)."""
     if said.copied is None or said.weights is None or copies is None:
         return None

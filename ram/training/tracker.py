@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from envs.rendering import animation_bytes, save_png
-from ram.tasks import Animation, Embedding, Picture
+from ram.tasks import Animation, Artifact, Embedding
 
 
 class Tracker:
@@ -42,12 +42,12 @@ class Tracker:
         """Logs text, shown as it is."""
         self._write(lambda: self._writer.add_text(name, _verbatim(text)))
 
-    def pictures(self, pictures: Mapping[str, Picture], step: int, prefix: str) -> None:
+    def pictures(self, pictures: Mapping[str, Artifact], step: int, prefix: str) -> None:
         """Logs pictures by file name."""
         for name, picture in pictures.items():
             self._write(partial(self._add_picture, f"{prefix}/{name}", picture, step))
 
-    def save_pictures(self, pictures: Mapping[str, Picture]) -> None:
+    def save_pictures(self, pictures: Mapping[str, Artifact]) -> None:
         """Writes pictures and texts into the run folder by file name."""
         for name, picture in pictures.items():
             if isinstance(picture, str):
@@ -85,7 +85,7 @@ class Tracker:
         """Writes out what is pending."""
         self._write(self._writer.close)
 
-    def _add_picture(self, name: str, picture: Picture, step: int) -> None:
+    def _add_picture(self, name: str, picture: Artifact, step: int) -> None:
         if isinstance(picture, str):
             self._writer.add_text(name, _verbatim(picture), step)
             return

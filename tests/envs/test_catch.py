@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs import CatchEnv, CatchVectorEnv, GlimpseVectorEnv, InputError
-from envs.catch import MOVES, Games, Source
+from envs.catch import MOVES, Catch, Games
 from envs.images import glyphs
 from envs.random import RowRandom
 from envs.rewards.caught import Caught
 
 LEFT, STAY, RIGHT = range(3)
-GLYPHS = glyphs.Source(size=20, num_train=20, num_validation=20, num_test=20)
-SMALL = Source(size=6, num_train=10, num_validation=20, num_test=20)
+GLYPHS = glyphs.Glyphs(size=20, num_train=20, num_validation=20, num_test=20)
+SMALL = Catch(size=6, num_train=10, num_validation=20, num_test=20)
 DISABLED, NEXT_STEP, SAME_STEP = AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
 Facts = dict[str, Tensor]
 
@@ -34,21 +34,21 @@ def game(column: float, speed: float, paddle: int = 0) -> Facts:
     return {"ball": ball, "speed": torch.tensor([speed]), "paddle": torch.tensor([paddle])}
 
 
-def play(games: Games, facts: Facts, moves: list[int]) -> tuple[list[Tensor], list[Facts]]:
+def play(games: Games, annotations: Facts, moves: list[int]) -> tuple[list[Tensor], list[Facts]]:
     """The screens (size, size) and facts after each move."""
     screens, known = [], []
     for move in moves:
-        scene = games.advance(facts, torch.tensor([move]))
-        facts = dict(scene.facts)
+        scene = games.advance(annotations, torch.tensor([move]))
+        annotations = dict(scene.annotations)
         screens.append(scene.images[0, 0])
-        known.append(facts)
+        known.append(annotations)
     return screens, known
 
 
 def flight(size: int, column: float, speed: float) -> list[tuple[float, float]]:
     """(column, row) of a ball after every answer."""
-    _, facts = play(Source(size, paddle=1).load("test"), game(column, speed), [STAY] * (size - 1))
-    return [tuple(each["ball"][0].tolist()) for each in facts]
+    _, annotations = play(Catch(size, paddle=1).load("test"), game(column, speed), [STAY] * (size - 1))
+    return [tuple(each["ball"][0].tolist()) for each in annotations]
 
 
 def catch(**options: Any) -> CatchVectorEnv:
@@ -109,7 +109,7 @@ def test_a_flight_is_a_straight_line_folded_at_the_sides(size: int, data: st.Dat
 
 
 def test_the_screen_by_hand() -> None:
-    games = Source(size=4).load("train")
+    games = Catch(size=4).load("train")
     screens, _ = play(games, game(column=1, speed=0.5, paddle=2), [LEFT, LEFT, STAY])
     shown = [["".join(".#"[int(pixel)] for pixel in line) for line in screen] for screen in screens]
     assert shown == [
@@ -120,24 +120,24 @@ def test_the_screen_by_hand() -> None:
 
 
 def test_the_paddle_stops_at_the_border() -> None:
-    games = Source(size=8, paddle=3).load("train")
-    _, facts = play(games, game(0, 0, paddle=1), [LEFT, LEFT, STAY] + [RIGHT] * 4)
-    assert [int(each["paddle"]) for each in facts] == [0, 0, 0, 1, 2, 3, 4]
-    _, facts = play(games, game(0, 0, paddle=4), [RIGHT] * 3)
-    assert [int(each["paddle"]) for each in facts] == [5, 5, 5]
+    games = Catch(size=8, paddle=3).load("train")
+    _, annotations = play(games, game(0, 0, paddle=1), [LEFT, LEFT, STAY] + [RIGHT] * 4)
+    assert [int(each["paddle"]) for each in annotations] == [0, 0, 0, 1, 2, 3, 4]
+    _, annotations = play(games, game(0, 0, paddle=4), [RIGHT] * 3)
+    assert [int(each["paddle"]) for each in annotations] == [5, 5, 5]
 
 
 @pytest.mark.parametrize("paddle", range(5))
 def test_a_ball_is_caught_where_the_paddle_is(paddle: int) -> None:
-    games = Source(size=6).load("train")
-    screens, facts = play(games, game(column=2, speed=0.125, paddle=paddle), [STAY] * 5)  # lands at 2.625
-    assert [bool(each["over"]) for each in facts] == [False] * 4 + [True]
-    assert [bool(each["caught"]) for each in facts] == [False] * 4 + [paddle in (2, 3)]
+    games = Catch(size=6).load("train")
+    screens, annotations = play(games, game(column=2, speed=0.125, paddle=paddle), [STAY] * 5)  # lands at 2.625
+    assert [bool(each["over"]) for each in annotations] == [False] * 4 + [True]
+    assert [bool(each["caught"]) for each in annotations] == [False] * 4 + [paddle in (2, 3)]
     assert screens[-1].sum() == (2 if paddle in (2, 3) else 3)
 
 
 def test_a_game_of_its_own_size() -> None:
-    env = catch(images=Source(size=9, paddle=4), num_envs=3)
+    env = catch(images=Catch(size=9, paddle=4), num_envs=3)
     env.reset(seed=0)
     assert env.num_glimpses == 8
     screens = env.scenes.draw(torch.arange(50), RowRandom(torch.arange(50), torch.arange(50))).images
@@ -149,9 +149,9 @@ def test_a_game_of_its_own_size() -> None:
 
 def test_what_starts_a_game_is_uniform() -> None:
     count = torch.arange(22 * 500)
-    facts = Source().load("test").draw(count, RowRandom(torch.zeros_like(count), count)).facts
-    ball, speed, paddle = facts["ball"], facts["speed"], facts["paddle"]
-    assert not (ball[:, 1].any() or facts["over"].any() or facts["caught"].any())
+    annotations = Catch().load("test").draw(count, RowRandom(torch.zeros_like(count), count)).annotations
+    ball, speed, paddle = annotations["ball"], annotations["speed"], annotations["paddle"]
+    assert not (ball[:, 1].any() or annotations["over"].any() or annotations["caught"].any())
     for values, high in [(ball[:, 0].long(), 24), (paddle, 23), (((speed + 1) * 12).long(), 24)]:
         share = values.bincount(minlength=high) / len(count)
         assert len(share) == high
@@ -165,14 +165,14 @@ def test_what_starts_a_game_is_uniform() -> None:
 
 
 def share_caught(player: Callable[[Facts], Tensor], count: int = 10_000) -> float:
-    games = Source(num_test=count).load("test")
+    games = Catch(num_test=count).load("test")
     index = torch.arange(count)
-    facts = dict(games.draw(index, RowRandom(torch.zeros_like(index), index)).facts)
+    annotations = dict(games.draw(index, RowRandom(torch.zeros_like(index), index)).annotations)
     for _ in range(games.horizon):
-        assert not facts["over"].any()
-        facts = dict(games.advance(facts, player(facts)).facts)
-    assert facts["over"].all()
-    return float(facts["caught"].float().mean())
+        assert not annotations["over"].any()
+        annotations = dict(games.advance(annotations, player(annotations)).annotations)
+    assert annotations["over"].all()
+    return float(annotations["caught"].float().mean())
 
 
 def towards(column: Tensor, paddle: Tensor) -> Tensor:
@@ -182,16 +182,16 @@ def towards(column: Tensor, paddle: Tensor) -> Tensor:
 
 
 def test_whoever_knows_where_the_ball_lands_catches_every_one() -> None:
-    def oracle(facts: Facts) -> Tensor:
-        column, row = facts["ball"].unbind(1)
-        unfolded = (column + facts["speed"] * (23 - row)) % 46
-        return towards(torch.minimum(unfolded, 46 - unfolded), facts["paddle"])
+    def oracle(annotations: Facts) -> Tensor:
+        column, row = annotations["ball"].unbind(1)
+        unfolded = (column + annotations["speed"] * (23 - row)) % 46
+        return towards(torch.minimum(unfolded, 46 - unfolded), annotations["paddle"])
 
     assert share_caught(oracle) > 0.9995  # its rounding may differ where a ball lands between two pixels
 
 
 def test_whoever_stays_catches_as_often_as_the_paddle_is_wide() -> None:
-    share = share_caught(lambda facts: torch.full_like(facts["paddle"], STAY))
+    share = share_caught(lambda annotations: torch.full_like(annotations["paddle"], STAY))
     assert share == pytest.approx(2 / 24, abs=5 * 0.0028)  # five standard deviations
 
 
@@ -226,7 +226,7 @@ def test_what_is_given_as_none_is_the_game_s_own(make: Any, option: str) -> None
     core, expected = (getattr(each, "vector_env", each) for each in (env, usual))
     assert core.reward == expected.reward == Caught()
     assert core.num_glimpses == expected.num_glimpses == 5
-    assert core.questions.glimpses_per_answer == 1
+    assert core.answer_schedule.glimpses_per_answer == 1
 
 
 @pytest.mark.parametrize("num_glimpses", [5, 6, 9])
@@ -322,8 +322,8 @@ def start(split: Any, seed: int, index: list[int], episode: int = 0) -> list[tup
     """What makes up the games of the given numbers: column, speed, and paddle."""
     env = CatchVectorEnv(split=split, num_envs=len(index), output="torch")
     env.reset(seed=seed, options={"index": index, "episode": episode})
-    facts = env._facts
-    each = [facts["ball"][:, 0], facts["speed"], facts["paddle"]]
+    annotations = env._facts
+    each = [annotations["ball"][:, 0], annotations["speed"], annotations["paddle"]]
     return list(zip(*(values.tolist() for values in each), strict=True))
 
 
@@ -350,10 +350,10 @@ def test_no_two_splits_share_a_game() -> None:
 def test_rollouts_start_the_same_game_and_play_it_apart() -> None:
     env = catch(rollouts_per_image=2, output="torch", autoreset_mode=DISABLED)
     env.reset(seed=0, options={"location": torch.zeros(4, 2)})
-    facts = env._facts
+    annotations = env._facts
     for name in ("ball", "speed", "paddle"):
-        assert torch.equal(facts[name][::2], facts[name][1::2])
-    paddle = facts["paddle"]
+        assert torch.equal(annotations[name][::2], annotations[name][1::2])
+    paddle = annotations["paddle"]
     env.step({"location": torch.zeros(4, 2), "answer": torch.tensor([LEFT, RIGHT] * 2)})
     assert torch.equal(env._facts["ball"][::2], env._facts["ball"][1::2])
     moved = (paddle + torch.tensor([-1, 1] * 2)).clamp(0, 4)
@@ -387,7 +387,7 @@ def test_the_picture_follows_the_game() -> None:
 )
 def test_games_that_cannot_be_are_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Source(**options)
+        Catch(**options)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_games_that_cannot_be_are_refused(options: dict[str, int], message: str)
         ({"answer": "log_probs"}, r"set env\.answer=label, not log_probs"),
         ({"answer": None}, r"set env\.answer=label, not None"),
         ({"answer": "box"}, r"env\.answer=box needs a world that asks for one object"),
-        ({"images": "glyphs"}, r"Catch needs an envs\.catch\.Source as images, got 'glyphs'"),
+        ({"images": "glyphs"}, r"Catch needs an envs\.catch\.Catch as images, got 'glyphs'"),
     ],
 )
 def test_options_that_do_not_fit_the_game_are_refused(options: dict[str, Any], message: str) -> None:

@@ -12,7 +12,7 @@ import torch
 from envs import Flat, GlimpseEnv, GlimpseSensor, GlimpseVectorEnv, Grid, InputError, TransformAction
 from envs import VectorTransformAction as Vector
 from envs.images import ImageSet
-from envs.images.glyphs import Source
+from envs.images.glyphs import Glyphs
 
 pytest.importorskip("stable_baselines3", reason="the extra sb3 is not installed")
 pytest.importorskip("sb3_contrib", reason="the extra sb3 is not installed")
@@ -218,7 +218,7 @@ def test_ten_bars_are_told_apart(algorithm: type[BaseAlgorithm], make: Any, num_
         assert mean > 0.5
 
 
-PLAIN = Source(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0)
+PLAIN = Glyphs(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0)
 
 
 @pytest.mark.slow

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from envs import InputError
-from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
+from ram.baselines import LearnedBaseline, LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.reinforce import Rollout
 
 
-def _rollout(features: torch.Tensor, rollouts: int = 1, acting: torch.Tensor | None = None) -> Rollout:
+def _rollout(features: torch.Tensor, rollouts: int = 1, active: torch.Tensor | None = None) -> Rollout:
     empty = torch.zeros(*features.shape[:2])
     group = torch.arange(features.shape[1]) // rollouts
     mask = empty.bool()
-    return Rollout(features, empty, ~mask if acting is None else acting, mask, empty, group)
+    return Rollout(features, empty, ~mask if active is None else active, mask, empty, group)
 
 
 def test_none_is_zero_and_learns_nothing() -> None:
@@ -23,7 +23,7 @@ def test_none_is_zero_and_learns_nothing() -> None:
 
 
 def test_moving_average_judges_a_batch_by_earlier_ones() -> None:
-    baseline = MovingAverage(1, 1, decay=0.5)
+    baseline = MovingAverageBaseline(1, 1, decay=0.5)
     rollout = _rollout(torch.zeros(1, 2, 1))
     first = baseline(rollout, torch.tensor([[2.0, 4.0]])).value
     second = baseline(rollout, torch.tensor([[9.0, 9.0]])).value
@@ -34,14 +34,14 @@ def test_moving_average_judges_a_batch_by_earlier_ones() -> None:
 
 
 def test_moving_average_does_not_move_in_evaluation() -> None:
-    baseline = MovingAverage(1, 1).eval()
+    baseline = MovingAverageBaseline(1, 1).eval()
     before = {name: value.clone() for name, value in baseline.state_dict().items()}
     baseline(_rollout(torch.zeros(1, 2, 1)), torch.ones(1, 2))
     assert all(torch.equal(value, before[name]) for name, value in baseline.state_dict().items())
 
 
 def test_learned_is_trained_by_squared_error_and_sends_nothing_back() -> None:
-    baseline = Learned(2, 1)
+    baseline = LearnedBaseline(2, 1)
     with torch.no_grad():
         baseline.head.weight.copy_(torch.tensor([[1.0, -1.0]]))
         baseline.head.bias.fill_(0.5)
@@ -57,32 +57,32 @@ def test_learned_is_trained_by_squared_error_and_sends_nothing_back() -> None:
 
 def test_leave_one_out_is_the_mean_of_the_others_of_the_same_image() -> None:
     returns = torch.tensor([[1.0, 2.0, 6.0, 10.0, 20.0, 60.0]])
-    value = LeaveOneOut(1, 3)(_rollout(torch.zeros(1, 6, 1), rollouts=3), returns).value
+    value = LeaveOneOutBaseline(1, 3)(_rollout(torch.zeros(1, 6, 1), rollouts=3), returns).value
     assert torch.equal(value, torch.tensor([[4.0, 3.5, 1.5, 40.0, 35.0, 15.0]]))
 
 
 def test_leave_one_out_needs_others() -> None:
     with pytest.raises(InputError, match=r"task\.rollouts_per_image"):
-        LeaveOneOut(1, 1)
+        LeaveOneOutBaseline(1, 1)
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0])
 def test_moving_average_refuses_a_decay_outside_its_range(decay: float) -> None:
     with pytest.raises(InputError, match=r"baseline\.decay"):
-        MovingAverage(1, 1, decay=decay)
+        MovingAverageBaseline(1, 1, decay=decay)
 
 
 def test_rows_that_have_ended_teach_a_baseline_nothing() -> None:
-    acting = torch.tensor([[True, True, True, True], [True, False, True, True]])
-    rollout = _rollout(torch.ones(2, 4, 1), rollouts=2, acting=acting)
+    active = torch.tensor([[True, True, True, True], [True, False, True, True]])
+    rollout = _rollout(torch.ones(2, 4, 1), rollouts=2, active=active)
     returns = torch.tensor([[1.0, 3.0, 5.0, 7.0], [2.0, 0.0, 6.0, 8.0]])
-    others = LeaveOneOut(1, 2)(rollout, returns).value
+    others = LeaveOneOutBaseline(1, 2)(rollout, returns).value
     assert others[0].tolist() == [3, 1, 7, 5]
     assert others[1, 0] == 0  # the other rollout of its image has ended
     assert others[1, 2:].tolist() == [8, 6]
-    average = MovingAverage(1, 1, decay=0.0)
+    average = MovingAverageBaseline(1, 1, decay=0.0)
     average(rollout, returns)
-    assert average.mean == returns[acting].mean()
-    learned = Learned(1, 1)
+    assert average.mean == returns[active].mean()
+    learned = LearnedBaseline(1, 1)
     value = learned(rollout, returns).value
-    torch.testing.assert_close(learned(rollout, returns).loss, (value - returns)[acting].square().mean())
+    torch.testing.assert_close(learned(rollout, returns).loss, (value - returns)[active].square().mean())

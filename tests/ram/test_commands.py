@@ -18,8 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import ram
 from envs import InputError
 from ram import evaluate, train
-from ram.collect import play
-from ram.run_folder import told_in_a_sentence
+from ram.rollout import evaluate_episodes
+from ram.run_folder import report_errors
 
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32"),
@@ -246,7 +246,10 @@ def test_a_run_of_any_world_is_loaded_with_its_best_weights_and_plays_on(
     Path("away.npz").rename("data.npz")
     env = model.env(num_envs=16, split="test", output="torch", autoreset_mode="Disabled")
     env.reset(seed=model.seed)
-    played = [play(model.agent, env, torch.arange(16), model.seed, "sampled", number).reward for number in range(10)]
+    played = [
+        evaluate_episodes(model.agent, env, torch.arange(16), model.seed, "sampled", number).reward
+        for number in range(10)
+    ]
     paid = sum(reward.sum(0).mean().item() for reward in played) / 10
     assert paid != 0
     assert paid == pytest.approx(_metrics(Path("runs/a"))["test/return_sampled"], rel=1e-5)
@@ -355,7 +358,7 @@ def test_one_failed_job_of_a_sweep_lets_the_others_go_on(monkeypatch: pytest.Mon
 
 
 def test_a_warning_of_ours_is_a_sentence() -> None:
-    with told_in_a_sentence():
+    with report_errors():
         assert warnings.formatwarning("told", UserWarning, train.__file__, 3) == "Warning: told\n"
         assert "/elsewhere.py:3: UserWarning: told" in warnings.formatwarning("told", UserWarning, "/elsewhere.py", 3)
     assert f"{train.__file__}:3: UserWarning: told" in warnings.formatwarning("told", UserWarning, train.__file__, 3)

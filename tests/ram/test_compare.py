@@ -37,40 +37,40 @@ def named(rows: list[compare.Row]) -> dict[str, tuple[float, ...]]:
 
 
 def test_rows_are_means_over_seeds_by_hand() -> None:
-    run("0", ["experiment=negation", "reader=sum", "seed=0"], 50, parameters=100, seconds=10)
-    run("1", ["experiment=negation", "reader=sum", "seed=1"], 52, parameters=100, seconds=20)
-    run("2", ["experiment=negation", "reader=sum", "seed=2"], 48, parameters=100, seconds=60)
-    run("3", ["experiment=negation", "reader=fixed", "seed=0"], 30, parameters=12345, seconds=7.4)
+    run("0", ["experiment=negation", "pooling=sum", "seed=0"], 50, parameters=100, seconds=10)
+    run("1", ["experiment=negation", "pooling=sum", "seed=1"], 52, parameters=100, seconds=20)
+    run("2", ["experiment=negation", "pooling=sum", "seed=2"], 48, parameters=100, seconds=60)
+    run("3", ["experiment=negation", "pooling=fixed", "seed=0"], 30, parameters=12345, seconds=7.4)
     metric, rows = compare.compare([Path("runs")])
     assert metric == "test/error"
     assert rows == [
-        compare.Row({"reader": "fixed"}, (30,), 12345, 7.4, {}),
-        compare.Row({"reader": "sum"}, (50, 52, 48), 100, 30, {}),
+        compare.Row({"pooling": "fixed"}, (30,), 12345, 7.4, {}),
+        compare.Row({"pooling": "sum"}, (50, 52, 48), 100, 30, {}),
     ]
     assert [row.spread for row in rows] == [0, pytest.approx(2)]  # squares of 0, 2 and -2 over two
     assert compare.table(metric, rows).splitlines() == [
         "| | test/error | runs | parameters | seconds |",
         "| --- | ---: | ---: | ---: | ---: |",
-        "| reader=fixed | 30.00 | 1 | 12,345 | 7 |",
-        "| reader=sum | 50.00 ± 2.00 | 3 | 100 | 30 |",
+        "| pooling=fixed | 30.00 | 1 | 12,345 | 7 |",
+        "| pooling=sum | 50.00 ± 2.00 | 3 | 100 | 30 |",
     ]
 
 
 def test_only_what_differs_is_named() -> None:
-    run("0", ["experiment=negation", "reader=fixed", "attention@reader=dot", "encoder.size=8"], 30)
-    run("1", ["experiment=negation", "reader=fixed", "attention@reader=general", "encoder.size=8"], 20)
-    run("2", ["experiment=negation", "reader=fixed", "attention@reader=dot", "encoder.size=16"], 10)
+    run("0", ["experiment=negation", "pooling=fixed", "attention@pooling=dot", "encoder.size=8"], 30)
+    run("1", ["experiment=negation", "pooling=fixed", "attention@pooling=general", "encoder.size=8"], 20)
+    run("2", ["experiment=negation", "pooling=fixed", "attention@pooling=dot", "encoder.size=16"], 10)
     _, rows = compare.compare([Path("runs")])
     assert named(rows) == {
-        "attention@reader=dot, size=16": (10,),
-        "attention@reader=general, size=8": (20,),
-        "attention@reader=dot, size=8": (30,),
+        "attention@pooling=dot, size=16": (10,),
+        "attention@pooling=general, size=8": (20,),
+        "attention@pooling=dot, size=8": (30,),
     }
 
 
 def test_a_name_is_as_long_as_it_must_be_to_tell() -> None:
-    run("0", ["encoder.size=8", "task.model.words.size=4", "encoder=lstm", "a.b.rate=1", "b.rate=2"], 2)
-    run("1", ["encoder.size=9", "task.model.words.size=5", "encoder=gru", "a.b.rate=3", "b.rate=4"], 1)
+    run("0", ["encoder.size=8", "task.model.embedding.size=4", "encoder=lstm", "a.b.rate=1", "b.rate=2"], 2)
+    run("1", ["encoder.size=9", "task.model.embedding.size=5", "encoder=gru", "a.b.rate=3", "b.rate=4"], 1)
     _, rows = compare.compare([Path("runs")])
     assert rows[0].options == {"a.b.rate": "3", "b.rate": "4", "encoder": "gru", "encoder.size": "9", "words.size": "5"}
 
@@ -114,11 +114,11 @@ def test_the_metric_is_the_test_figure_of_what_chose_the_checkpoint() -> None:
 
 
 def test_any_metric_may_be_asked_for() -> None:
-    run("0", ["reader=sum"], 50, **{"test/f1": 20.0})
-    run("1", ["reader=last"], 40, **{"test/f1": 30.0})
+    run("0", ["pooling=sum"], 50, **{"test/f1": 20.0})
+    run("1", ["pooling=last"], 40, **{"test/f1": 30.0})
     _, rows = compare.compare([Path("runs")], "test/f1")
-    assert named(rows) == {"reader=sum": (20,), "reader=last": (30,)}
-    assert [row.name for row in rows] == ["reader=last", "reader=sum"]  # the most first, where more is better
+    assert named(rows) == {"pooling=sum": (20,), "pooling=last": (30,)}
+    assert [row.name for row in rows] == ["pooling=last", "pooling=sum"]  # the most first, where more is better
 
 
 def test_folders_of_runs_and_runs_may_be_mixed_and_unfinished_ones_do_not_count() -> None:
@@ -228,16 +228,16 @@ def test_a_users_mistake_is_one_sentence(monkeypatch: pytest.MonkeyPatch, words:
 
 
 def test_a_sweep_over_scores_is_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["experiment=negation", "encoder=words", "reader=fixed", "attention@reader=dot,additive", "seed=0,1"]
-    words += ["corpus.size=16", "task.model.words.size=4", "trainer.max_steps=1", "trainer.picture_every=0"]
+    words = ["experiment=negation", "encoder=words", "pooling=fixed", "attention@pooling=dot,additive", "seed=0,1"]
+    words += ["corpus.size=16", "task.model.embedding.size=4", "trainer.max_steps=1", "trainer.picture_every=0"]
     monkeypatch.setattr(sys, "argv", ["ram.train", "--multirun", *words])
     train.main()
     capsys.readouterr()
     command(monkeypatch, "runs")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("| | test/error |")
-    assert {line.split(" | ")[0] for line in lines[2:4]} == {"| attention@reader=dot", "| attention@reader=additive"}
+    assert {line.split(" | ")[0] for line in lines[2:4]} == {"| attention@pooling=dot", "| attention@pooling=additive"}
     assert [line.split(" | ")[2] for line in lines[2:4]] == ["2", "2"]
-    sizes = {line.split(" | ")[0][len("| attention@reader=") :]: int(line.split(" | ")[3]) for line in lines[2:4]}
+    sizes = {line.split(" | ")[0][len("| attention@pooling=") :]: int(line.split(" | ")[3]) for line in lines[2:4]}
     assert sizes["additive"] - sizes["dot"] == 4 * 4 + 4 * 4 + 4
     assert math.isfinite(float(lines[2].split(" | ")[1].split()[0]))

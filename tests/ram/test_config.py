@@ -7,16 +7,16 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from envs import InputError
-from ram.config import build, check, config_folder, flatten, override, words
+from ram.config import assignments, build, check, config_folder, flatten, override
 
 FOLDER = config_folder()
 OPTIONS = sorted(path for path in FOLDER.glob("*/*.yaml"))
 NEEDED = {  # the task that has the group
-    "attention": ["task=classify_text", "reader=contextual"],
+    "attention": ["task=classify_text", "pooling=contextual"],
     "corpus": ["task=classify_text"],
     "decoder": ["task=translate"],
     "encoder": ["task=classify_text"],
-    "reader": ["task=classify_text"],
+    "pooling": ["task=classify_text"],
 }
 DATA = {
     "corpus/labelled_file": ["corpus.path=texts.tsv"],
@@ -48,7 +48,7 @@ def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None
     more = [*IMAGED.get(f"{group}/{name}", NEEDED.get(group, [])), *DATA.get(f"{group}/{name}", [])]
     if name == "leave_one_out":
         more = ["task.rollouts_per_image=2"]
-    place = "attention@reader" if group == "attention" else group  # it is written into what reads with it
+    place = "attention@pooling" if group == "attention" else group  # it is written into what reads with it
     config = _compose(f"{place}={name}", *more)
     check(config)
     if group == "experiment":  # it sets options of the other groups, and the control goes with each
@@ -62,7 +62,7 @@ def test_every_option_composes_passes_the_check_and_is_built(path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("decoder", "place", "names"), [("luong", "decoder.reading", "*"), ("transformer", "decoder", "[dh]*")]
+    ("decoder", "place", "names"), [("luong", "decoder.context", "*"), ("transformer", "decoder", "[dh]*")]
 )
 def test_a_decoder_reads_with_any_attention(decoder: str, place: str, names: str) -> None:
     for path in FOLDER.glob(f"attention/{names}.yaml"):
@@ -76,7 +76,7 @@ def test_a_decoder_reads_with_any_attention(decoder: str, place: str, names: str
 
 @pytest.mark.parametrize("corpus", ["reversal", "names", "latin", "arithmetic_results", "cmudict", "inflection"])
 def test_a_translator_takes_any_corpus_of_pairs(corpus: str) -> None:
-    for task in ("translate", "continuation"):
+    for task in ("translate", "decoder_only"):
         config = _compose(f"task={task}", f"corpus={corpus}", "seed=7")
         check(config)
         built = build(config.corpus)
@@ -86,7 +86,7 @@ def test_a_translator_takes_any_corpus_of_pairs(corpus: str) -> None:
 
 
 def test_the_default_job_is_glyphs() -> None:
-    assert _compose().images._target_ == "envs.images.glyphs.Source"
+    assert _compose().images._target_ == "envs.images.glyphs.Glyphs"
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_the_default_job_is_glyphs() -> None:
         (["+extra=1"], "extra is no option"),
         (["+task.extra=1"], r"task\.extra is no option of ram\.tasks\.glimpse\.GlimpseTask"),
         (["+policy.spread=1"], r"policy\.spread is no option of ram\.networks\.LocationNetwork"),
-        (["+images.sizee=1"], r"^images\.sizee is no option of envs\.images\.glyphs\.Source"),
-        (["images=cluttered", "+images.sizee=1"], r"^images\.sizee is no option of envs\.images\.canvas\.Source"),
+        (["+images.sizee=1"], r"^images\.sizee is no option of envs\.images\.glyphs\.Glyphs"),
+        (["images=cluttered", "+images.sizee=1"], r"^images\.sizee is no option of envs\.images\.canvas\.Canvas"),
         (["+reward.cost=1"], r"^reward\.cost is no option of envs\.rewards\.correct_answer\.CorrectAnswer"),
         (["+sensor.scales=1"], r"^sensor\.scales is no option of envs\.sensor\.GlimpseSensor"),
-        (["+env.looks=1"], r"^env\.looks is no option of envs\.glimpse\.GlimpseVectorEnv"),
+        (["+env.looks=1"], r"^env\.looks is no option of envs\.vector_env\.GlimpseVectorEnv"),
         (["optimizer.lr=nan"], r"optimizer\.lr must be a finite number"),
         (["policy.std=inf"], r"policy\.std must be a finite number"),
         (["task.batch_size=many"], r"task\.batch_size must be a whole number, got 'many'"),
@@ -156,9 +156,9 @@ def test_a_users_own_module_in_the_current_folder_may_be_named(tmp_path: Path, m
 
 
 def test_words_are_of_the_form_name_equals_value() -> None:
-    assert words(["run=a=b", "device=cpu"]) == {"run": "a=b", "device": "cpu"}
+    assert assignments(["run=a=b", "device=cpu"]) == {"run": "a=b", "device": "cpu"}
     with pytest.raises(InputError, match="run is not of the form"):
-        words(["run"])
+        assignments(["run"])
 
 
 def test_only_what_is_allowed_may_be_overridden() -> None:

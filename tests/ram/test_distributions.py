@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ram.distributions import Categorical, Gaussian, Places, Uniform
+from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform
 
 
 def test_gaussian_density_and_entropy_are_those_of_torch() -> None:
@@ -33,7 +33,7 @@ def test_the_score_is_of_the_sample_before_clamping() -> None:
 def test_samples_carry_no_gradient() -> None:
     policy = Gaussian(torch.zeros(2, requires_grad=True), torch.ones(2, requires_grad=True))
     assert not policy.sample(torch.ones(2)).requires_grad
-    assert not policy.preferred(torch.ones(2)).requires_grad
+    assert not policy.mode(torch.ones(2)).requires_grad
 
 
 def test_uniform_samples_are_uniform() -> None:
@@ -67,9 +67,9 @@ def test_a_choice_without_probability_is_never_made() -> None:
 def test_places_are_chosen_as_their_numbers_are() -> None:
     location = torch.tensor([[-1.0, 1.0], [0.0, 0.0], [1.0, 0.5]])
     choice = Categorical(torch.tensor([0.2, 0.5, 0.3]).log().expand(3, 3))
-    places = Places(choice, location)
+    places = GridCategorical(choice, location)
     noise = torch.tensor([[-9.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
     assert torch.equal(places.sample(noise), location)
-    assert torch.equal(places.preferred(noise), location[[1, 1, 1]])
+    assert torch.equal(places.mode(noise), location[[1, 1, 1]])
     torch.testing.assert_close(places.log_prob(location).exp(), torch.tensor([0.2, 0.5, 0.3]))
     assert float(places.entropy()[0]) == pytest.approx(-0.2 * math.log(0.2) - 0.5 * math.log(0.5) - 0.3 * math.log(0.3))

@@ -28,9 +28,9 @@ FOLDERS = {
     "translation": DATA / "multi30k",
     "translation_recurrent": DATA / "multi30k",
 }
-SPOKEN = ["encoder.size=8", "decoder.size=8", "task.model.words.size=8", "task.search.max_length=5"]
+SPOKEN = ["encoder.size=8", "decoder.size=8", "task.model.embedding.size=8", "task.search.max_length=5"]
 AERIAL = ["corpus.size=16", "encoder.widths=[4,8]", "decoder.size=16", "task.search.max_length=5"]
-SCENES = ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16", "task.model.words.size=16"]
+SCENES = ["corpus.num_train=64", "encoder.widths=[4,4,8]", "decoder.size=16", "task.model.embedding.size=16"]
 TEXTS = {
     "aerial": AERIAL,
     "aerial_hard": AERIAL,
@@ -41,15 +41,15 @@ TEXTS = {
     "arithmetic": ["corpus.size=64", "corpus.max_operands=2", "encoder.size=16"],
     "inflection": SPOKEN,
     "latin": [*SPOKEN, "corpus.size=200"],
-    "multi30k": ["encoder.size=16", "task.model.words.size=16"],
+    "multi30k": ["encoder.size=16", "task.model.embedding.size=16"],
     "names": [*SPOKEN, "corpus.size=200"],
     "negation": ["corpus.size=64", "encoder.size=16"],
     "pronunciation": SPOKEN,
     "reversal": [*SPOKEN, "corpus.size=64"],
     "sentiment": ["encoder.size=16"],
     "tags": ["encoder.size=16"],
-    "translation": [*SPOKEN, "encoder.num_layers=1", "decoder.num_layers=1", "task.pieces=500"],
-    "translation_recurrent": [*SPOKEN, "task.pieces=500"],
+    "translation": [*SPOKEN, "encoder.num_layers=1", "decoder.num_layers=1", "task.subwords=500"],
+    "translation_recurrent": [*SPOKEN, "task.subwords=500"],
 }
 SMALL = ["task.batch_size=16", "core.size=16", "task.agent.glimpse.output_size=16"]
 
@@ -65,7 +65,7 @@ def _overrides(name: str) -> list[str]:
     if "objects" in images:
         few = [f"images.objects.{option}" for option in ("size=28", *GLYPHS)]
         return ["images@images.objects=glyphs", *few]
-    base = ["images=glyphs"] if images._target_ == "envs.images.mnist.Source" else []
+    base = ["images=glyphs"] if images._target_ == "envs.images.mnist.MNIST" else []
     return [*base, *(f"images.{option}" for option in GLYPHS)]
 
 

@@ -193,11 +193,11 @@ def test_the_mean_is_bounded() -> None:
     assert mean.abs().max() <= 1
 
 
-@pytest.mark.parametrize("through_core", [False, True])
-def test_the_policy_reaches_the_core_only_on_request(through_core: bool) -> None:
+@pytest.mark.parametrize("backprop_into_core", [False, True])
+def test_the_policy_reaches_the_core_only_on_request(backprop_into_core: bool) -> None:
     features = torch.randn(3, 4, requires_grad=True)
-    LocationNetwork(4, through_core=through_core)(features).log_prob(torch.zeros(3, 2)).sum().backward()
-    assert (features.grad is not None) is through_core
+    LocationNetwork(4, backprop_into_core=backprop_into_core)(features).log_prob(torch.zeros(3, 2)).sum().backward()
+    assert (features.grad is not None) is backprop_into_core
 
 
 def test_the_deviation_is_fixed_scheduled_or_learned() -> None:
@@ -324,14 +324,14 @@ def test_the_grid_is_attention_from_the_features_to_learned_keys_of_its_places()
     torch.testing.assert_close(log_prob, places.choice.log_prob(chosen.long()))
 
 
-@pytest.mark.parametrize("through_core", [False, True])
-def test_the_grid_teaches_the_core_only_on_request(through_core: bool) -> None:
+@pytest.mark.parametrize("backprop_into_core", [False, True])
+def test_the_grid_teaches_the_core_only_on_request(backprop_into_core: bool) -> None:
     features = torch.randn(5, 4, requires_grad=True)
-    policy = GridLocation(4, size=3, score=Additive, through_core=through_core)
+    policy = GridLocation(4, size=3, score=Additive, backprop_into_core=backprop_into_core)
     places = policy(features)
     places.log_prob(places.sample(torch.randn(5, 2))).sum().backward()
     assert all(parameter.grad is not None for parameter in policy.parameters())
-    assert (features.grad is not None) == through_core
+    assert (features.grad is not None) == backprop_into_core
 
 
 def test_the_random_policy_has_nothing_to_learn() -> None:

@@ -13,7 +13,7 @@ from ram import evaluate, play, train
 
 SMALL = [
     *("experiment=scenes", "corpus.num_train=16", "encoder.widths=[4,8,8]", "encoder.encoder.size=8"),
-    *("decoder.size=8", "task.model.words.size=8", "trainer.max_steps=1"),
+    *("decoder.size=8", "task.model.embedding.size=8", "trainer.max_steps=1"),
 ]
 
 

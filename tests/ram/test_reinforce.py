@@ -15,11 +15,11 @@ from envs.rewards.cross_entropy import NegativeCrossEntropy
 from envs.rewards.early_answer import EarlyAnswer
 from envs.rewards.weighted_sum import WeightedSum
 from ram.agent import RecurrentAttention
-from ram.baselines import Baseline, Estimate, Learned, LeaveOneOut, MovingAverage, NoBaseline
-from ram.collect import GlimpseRollout, collect
+from ram.baselines import Baseline, LearnedBaseline, LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.distributions import Categorical
 from ram.networks import CoreNetwork, GlimpseNetwork
-from ram.reinforce import Rollout, discounted_returns, policy_gradient_loss
+from ram.reinforce import BaselineOutput, Rollout, discounted_returns, policy_gradient_loss
+from ram.rollout import GlimpseRollout, run_episode
 
 STEPS, CHOICES = 2, 3
 REWARD = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.5], [0.25, 1.0, 0.0]])  # at the end, by both choices
@@ -73,7 +73,7 @@ def _rollout(parameters: Tensor, trajectories: list[tuple[int, int]]) -> Rollout
     return Rollout(
         features=known.double(),
         log_prob=log_prob,
-        acting=torch.ones(STEPS, len(first), dtype=torch.bool),
+        active=torch.ones(STEPS, len(first), dtype=torch.bool),
         mask=torch.ones(STEPS, len(first), dtype=torch.bool),
         reward=reward,
         group=torch.zeros(len(first), dtype=torch.long),  # one image
@@ -110,7 +110,7 @@ def _mean_estimate(parameters: Tensor, baseline: Baseline, rollouts: int, gamma:
 
 
 def _moving_average() -> Baseline:
-    baseline = MovingAverage(CHOICES, 1).double()
+    baseline = MovingAverageBaseline(CHOICES, 1).double()
     baseline.mean, baseline.weight = torch.tensor(0.4), torch.tensor(0.5)
     return baseline.eval()  # as it stands before a batch
 
@@ -121,9 +121,9 @@ def _moving_average() -> Baseline:
     [
         (lambda: NoBaseline(CHOICES, 1), 1),
         (_moving_average, 1),
-        (lambda: Learned(CHOICES, 1).double(), 1),
-        (lambda: LeaveOneOut(CHOICES, 2), 2),
-        (lambda: LeaveOneOut(CHOICES, 3), 3),
+        (lambda: LearnedBaseline(CHOICES, 1).double(), 1),
+        (lambda: LeaveOneOutBaseline(CHOICES, 2), 2),
+        (lambda: LeaveOneOutBaseline(CHOICES, 3), 3),
     ],
     ids=["none", "moving_average", "learned", "leave_one_out_2", "leave_one_out_3"],
 )
@@ -146,8 +146,8 @@ def test_without_discount_the_exact_gradient_is_that_of_the_expected_return() ->
 
 def test_a_baseline_that_saw_the_choices_own_return_would_be_caught() -> None:
     class Cheat(Baseline):
-        def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
-            return Estimate(0.5 * returns, returns.new_zeros(()))
+        def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
+            return BaselineOutput(0.5 * returns, returns.new_zeros(()))
 
     parameters = torch.randn(1 + CHOICES, CHOICES, dtype=torch.float64)
     difference = _mean_estimate(parameters, Cheat(CHOICES, 1), 1, 1.0) - _exact_gradient(parameters, 1.0)
@@ -225,12 +225,12 @@ def _go(agent: RecurrentAttention, env: GlimpseVectorEnv, ways: list[str]) -> Gl
             stop[look, row] = 9.0 if choice == "s" else -9.0
             side[look, row] = {"l": -9.0, "r": 9.0, "s": 0.0}[choice]
     index = torch.zeros(len(ways) // env.rollouts_per_image, dtype=torch.long)
-    rollout = collect(agent, env, {"stop": stop, "location": side}, {"index": index})
+    rollout = run_episode(agent, env, {"stop": stop, "location": side}, {"index": index})
     gone = [""] * len(ways)
     for row, look in product(range(len(ways)), range(LOOKS)):
         if rollout.moved[look, row]:
             gone[row] += "r" if rollout.location[look + 1, row, 0] > 0 else "l"
-        elif rollout.acting[look, row] and look < LOOKS - 1:
+        elif rollout.active[look, row] and look < LOOKS - 1:
             gone[row] += "s"
     assert gone == ways
     return rollout
@@ -262,7 +262,13 @@ def _chances(agent: RecurrentAttention) -> tuple[Tensor, Tensor, list[Tensor]]:
 
 @pytest.mark.parametrize(
     ("build", "rollouts"),
-    [(NoBaseline, 1), (MovingAverage, 1), (Learned, 1), (LeaveOneOut, 2), (LeaveOneOut, 3)],
+    [
+        (NoBaseline, 1),
+        (MovingAverageBaseline, 1),
+        (LearnedBaseline, 1),
+        (LeaveOneOutBaseline, 2),
+        (LeaveOneOutBaseline, 3),
+    ],
     ids=["none", "moving_average", "learned", "leave_one_out_2", "leave_one_out_3"],
 )
 def test_the_mean_estimate_is_the_exact_gradient_where_the_agent_may_stop(build: type[Baseline], rollouts: int) -> None:
@@ -274,7 +280,7 @@ def test_the_mean_estimate_is_the_exact_gradient_where_the_agent_may_stop(build:
     exact = torch.autograd.grad((chances * returns).sum(), parameters)
 
     baseline = build(SIZE, rollouts).eval()
-    if isinstance(baseline, MovingAverage):
+    if isinstance(baseline, MovingAverageBaseline):
         baseline.mean, baseline.weight = torch.tensor(-0.4), torch.tensor(0.5)
     rollout = _go(agent, env, [WAYS[number] for numbers in together for number in numbers])
     following = discounted_returns(rollout.reward)

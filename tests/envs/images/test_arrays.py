@@ -8,7 +8,7 @@ import torch
 
 from envs.errors import InputError
 from envs.images import load_split
-from envs.images.arrays import Source
+from envs.images.arrays import Arrays
 from envs.images.augmentation import RandomWarp
 
 SPLITS = ("train", "validation", "test")
@@ -17,13 +17,13 @@ IMAGES = np.broadcast_to(np.arange(20, dtype=np.uint8)[:, None, None], (20, 4, 6
 
 
 def in_python(tmp_path, **arrays):
-    return Source(**arrays)
+    return Arrays(**arrays)
 
 
 def in_a_file(tmp_path, **arrays):
     path = tmp_path / "images.npz"
     np.savez_compressed(path, **{name: np.asarray(value) for name, value in arrays.items()})
-    return Source(path=str(path))
+    return Arrays(path=str(path))
 
 
 both = pytest.mark.parametrize("given", [in_python, in_a_file])
@@ -69,8 +69,8 @@ def test_a_test_part_alone_leaves_the_rest_to_training_and_validation(given, tmp
 
 def test_classes_of_the_constructor_come_before_those_of_the_file(tmp_path):
     path = in_a_file(tmp_path, images=IMAGES, labels=LABELS, classes=np.array([b"a", b"b"])).path
-    assert Source(path=path).load("train").classes == ("a", "b")
-    assert Source(path=path, classes=["x", "y", "z"]).load("train").classes == ("x", "y", "z")
+    assert Arrays(path=path).load("train").classes == ("a", "b")
+    assert Arrays(path=path, classes=["x", "y", "z"]).load("train").classes == ("x", "y", "z")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_layouts_and_types(shape, expected, dtype):
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, shape, np.uint8) if dtype is np.uint8 else generator.random(shape).astype(dtype)
     labels = np.zeros(9, np.int16)
-    test = Source(images=images, labels=labels, images_test=images, labels_test=labels).load("test").images
+    test = Arrays(images=images, labels=labels, images_test=images, labels_test=labels).load("test").images
     assert test.shape == (9, *expected) and test.is_contiguous()
     assert test.dtype == (torch.uint8 if dtype is np.uint8 else torch.float32)
     first = images[2].reshape(4, 6)[None] if len(shape) == 3 else images[2]
@@ -104,11 +104,11 @@ def test_layouts_and_types(shape, expected, dtype):
 
 def test_tensors_and_arrays_that_cannot_be_written():
     images = torch.arange(20).view(20, 1, 1).expand(20, 4, 6) / 20
-    source = Source(images=images.requires_grad_(), labels=torch.zeros(20, dtype=torch.uint8))
+    source = Arrays(images=images.requires_grad_(), labels=torch.zeros(20, dtype=torch.uint8))
     assert not source.load("train").images.requires_grad
     mirrored = np.ones((20, 4, 6), np.float32)[:, ::-1]
     mirrored.flags.writeable = False
-    assert Source(images=mirrored, labels=LABELS.tolist()).load("train").images.min() == 1
+    assert Arrays(images=mirrored, labels=LABELS.tolist()).load("train").images.min() == 1
 
 
 @both
@@ -146,7 +146,7 @@ def test_refused_arrays(given, tmp_path, arrays, words):
 
 def test_missing_labels():
     with pytest.raises(InputError, match="labels is missing; there are images"):
-        Source(images=IMAGES).load("train")
+        Arrays(images=IMAGES).load("train")
 
 
 def test_unfit_files(tmp_path):
@@ -154,7 +154,7 @@ def test_unfit_files(tmp_path):
 
     def refused(words):
         with pytest.raises(InputError, match=words) as refusal:
-            Source(path=str(path)).load("train")
+            Arrays(path=str(path)).load("train")
         assert f"images.path={path}" in str(refusal.value)
 
     refused("No such file")
@@ -190,12 +190,12 @@ def test_unfit_files(tmp_path):
 )
 def test_options_are_checked_on_construction(words, options):
     with pytest.raises(InputError, match=words):
-        Source(**options)
+        Arrays(**options)
 
 
 def test_environments_tell_sources_apart():
     augmentation = RandomWarp(shift=1)
-    one, other = (Source(images=images, labels=LABELS, augmentation=augmentation) for images in (IMAGES, IMAGES + 1))
+    one, other = (Arrays(images=images, labels=LABELS, augmentation=augmentation) for images in (IMAGES, IMAGES + 1))
     device = torch.device("cpu")
     held = load_split(one, "train", device)
     assert load_split(one, "train", device) is held

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
-from envs.images import ImageSet, Split, arrays, mnist
-from envs.images.canvas import SceneCanvas, Source
-from envs.images.glyphs import Source as Glyphs
+from envs.images import ImageSet, arrays, mnist
+from envs.images.canvas import Canvas, SceneCanvas
+from envs.images.glyphs import Glyphs
 from envs.random import RowRandom
-from envs.scene import END, UNASKED, Scene
+from envs.scene import END, Scene
 from envs.sensor import GlimpseSensor
+from envs.single_env import GlimpseEnv
+from envs.splits import IGNORE_INDEX, Split
+from envs.vector_env import GlimpseVectorEnv
 
 DIGITS = tuple("0123456789")
 GLYPHS = Glyphs(size=12, num_train=40, num_validation=20, num_test=20)
@@ -35,17 +37,17 @@ def plain(values: list[float], rows: int = 2, columns: int = 2, classes: tuple[s
     return ImageSet(images.contiguous(), torch.arange(len(values)), classes)
 
 
-def draw(source: Source, index: Tensor, split: Split = "train") -> Scene:
+def draw(source: Canvas, index: Tensor, split: Split = "train") -> Scene:
     """Scenes of the given numbers, each left to chance of its own."""
     rows = torch.arange(len(index))
     return source.load(split).draw(index, RowRandom(rows, torch.zeros_like(rows)))
 
 
-def draw_many(source: Source, count: int, split: Split = "train") -> Scene:
+def draw_many(source: Canvas, count: int, split: Split = "train") -> Scene:
     return draw(source, torch.arange(count), split)
 
 
-def pixels(source: Source, boxes: Tensor) -> Tensor:
+def pixels(source: Canvas, boxes: Tensor) -> Tensor:
     """Boxes in pixels: left, top, right, bottom, int64; whole numbers, but for those of absent objects."""
     size = source.size if isinstance(source.size, tuple) else (source.size, source.size)
     exact = (boxes + 1) / 2 * torch.tensor([size[1] - 1, size[0] - 1] * 2)
@@ -65,9 +67,9 @@ def assert_equally_often(found: list[Any], expected: set[Any]) -> None:
 
 
 def test_an_object_lies_at_every_place_equally_often_and_its_box_says_where() -> None:
-    source = Source(plain([1.0]), size=(5, 6))
+    source = Canvas(plain([1.0]), size=(5, 6))
     scene = draw_many(source, 8000)
-    boxes = pixels(source, scene.facts["boxes"])[:, 0].tolist()
+    boxes = pixels(source, scene.annotations["boxes"])[:, 0].tolist()
     assert_equally_often([(left, top) for left, top, _, _ in boxes], set(product(range(5), range(4))))
     for image, (left, top, right, bottom) in list(zip(scene.images, boxes, strict=True))[:100]:
         assert (right, bottom) == (left + 1, top + 1)
@@ -77,19 +79,19 @@ def test_an_object_lies_at_every_place_equally_often_and_its_box_says_where() ->
 
 
 def test_an_object_as_large_as_the_canvas_reaches_from_border_to_border() -> None:
-    scene = draw_many(Source(plain([0.5], 3, 4), size=(3, 4)), 2)
+    scene = draw_many(Canvas(plain([0.5], 3, 4), size=(3, 4)), 2)
     assert scene.images.equal(torch.full((2, 1, 3, 4), 0.5))
-    assert scene.facts["target"].equal(torch.tensor([[-1.0, -1, 1, 1]] * 2))
+    assert scene.annotations["target"].equal(torch.tensor([[-1.0, -1, 1, 1]] * 2))
 
 
 def test_a_scene_shows_the_image_of_its_number() -> None:
     images = plain([0.1, 0.2, 0.3])
-    source = Source(images, size=4, num_train=7)
+    source = Canvas(images, size=4, num_train=7)
     assert len(source.load("train")) == 7 and len(source.load("validation")) == 3
     scene = draw_many(source, 7)
-    assert scene.facts["label"].tolist() == scene.facts["labels"][:, 0].tolist() == [0, 1, 2, 0, 1, 2, 0]
-    torch.testing.assert_close(scene.images.sum((1, 2, 3)) / 4, images.images[:, 0, 0, 0][scene.facts["label"]])
-    assert scene.facts["target"].equal(scene.facts["boxes"][:, 0]) and scene.facts["present"].all()
+    assert scene.annotations["label"].tolist() == scene.annotations["labels"][:, 0].tolist() == [0, 1, 2, 0, 1, 2, 0]
+    torch.testing.assert_close(scene.images.sum((1, 2, 3)) / 4, images.images[:, 0, 0, 0][scene.annotations["label"]])
+    assert scene.annotations["target"].equal(scene.annotations["boxes"][:, 0]) and scene.annotations["present"].all()
 
 
 # Clutter.
@@ -98,7 +100,7 @@ def test_a_scene_shows_the_image_of_its_number() -> None:
 def test_clutter_is_any_piece_of_another_image_at_any_place() -> None:
     other = torch.arange(1.0, 10).view(1, 3, 3) / 16
     base = ImageSet(torch.stack([torch.zeros(1, 3, 3), other]), torch.tensor([0, 1]), DIGITS)
-    source = Source(base, size=(4, 5), num_clutter=1, clutter_size=2)
+    source = Canvas(base, size=(4, 5), num_clutter=1, clutter_size=2)
     expected = set()
     for row, column, top, left in product(range(2), range(2), range(3), range(4)):
         canvas = torch.zeros(4, 5)
@@ -109,10 +111,10 @@ def test_clutter_is_any_piece_of_another_image_at_any_place() -> None:
     assert_equally_often([tuple(image) for image in scene.images.flatten(1).tolist()], expected)
 
 
-def powers_of_three(source: Source, scene: Scene, image: int) -> tuple[int, ...]:
+def powers_of_three(source: Canvas, scene: Scene, image: int) -> tuple[int, ...]:
     """How many pixels of a canvas come from each object of value 3^i / 256, but for those of the objects."""
     total = round(float(scene.images[image].sum()) * 256)
-    shown = scene.facts["labels"][image][scene.facts["present"][image]].tolist()
+    shown = scene.annotations["labels"][image][scene.annotations["present"][image]].tolist()
     total -= sum(4 * 3**number for number in shown)
     return tuple(total // 3**number % 3 for number in range(4))
 
@@ -121,7 +123,7 @@ POWERS = plain([3**number / 256 for number in range(4)])
 
 
 def test_clutter_has_its_number_of_pieces_and_none_of_the_image_shown() -> None:
-    source = Source(POWERS, size=8, num_clutter=2, clutter_size=1)
+    source = Canvas(POWERS, size=8, num_clutter=2, clutter_size=1)
     scene = draw(source, torch.full((900,), 2))
     found = [powers_of_three(source, scene, image) for image in range(900)]
     one_each = [(1, 1, 0, 0), (1, 0, 0, 1), (0, 1, 0, 1)]
@@ -133,10 +135,10 @@ def test_clutter_has_its_number_of_pieces_and_none_of_the_image_shown() -> None:
 
 
 def test_clutter_avoids_every_image_shown() -> None:
-    source = Source(POWERS, size=8, num_objects=2, num_clutter=2, clutter_size=1, ask="read")
+    source = Canvas(POWERS, size=8, num_objects=2, num_clutter=2, clutter_size=1, ask="read")
     scene = draw_many(source, 400)
     seen = set()
-    for image, labels in enumerate(scene.facts["labels"].tolist()):
+    for image, labels in enumerate(scene.annotations["labels"].tolist()):
         pieces = powers_of_three(source, scene, image)
         assert sum(pieces) == 2 and all(pieces[number] == 0 for number in labels)
         seen |= {(tuple(sorted(labels)), pieces)}
@@ -157,7 +159,7 @@ class Parted:
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_clutter_on_every_split_comes_from_the_training_images(split: Split) -> None:
     objects = Parted()
-    source = Source(objects, size=20, num_clutter=1, clutter_size=2)
+    source = Canvas(objects, size=20, num_clutter=1, clutter_size=2)
     assert draw_many(source, 5, split).images.max() <= 0.75
     assert {round(4 * total, 4) for total in draw_many(source, 20, split).images.sum((1, 2, 3)).tolist()} == {12.0}
     held = source.load(split)  # what is held is not loaded again
@@ -167,7 +169,7 @@ def test_clutter_on_every_split_comes_from_the_training_images(split: Split) -> 
 
 
 def test_clutter_and_object_are_added_and_clipped() -> None:
-    source = Source(plain([0.7, 0.2]), size=2, num_clutter=2, clutter_size=1)
+    source = Canvas(plain([0.7, 0.2]), size=2, num_clutter=2, clutter_size=1)
     scene = draw(source, torch.zeros(200, dtype=torch.int64))
     sums = {tuple(round(value, 4) for value in sorted(image)) for image in scene.images.flatten(1).tolist()}
     assert sums == {(0.7, 0.7, 0.9, 0.9), (0.7, 0.7, 0.7, 1.0)}
@@ -175,7 +177,7 @@ def test_clutter_and_object_are_added_and_clipped() -> None:
 
 def test_bytes_become_shares_of_one() -> None:
     base = ImageSet(torch.full((2, 1, 2, 2), 51, dtype=torch.uint8), torch.tensor([0, 1]), DIGITS)
-    scene = draw_many(Source(base, size=2, num_clutter=1, clutter_size=2), 2)
+    scene = draw_many(Canvas(base, size=2, num_clutter=1, clutter_size=2), 2)
     torch.testing.assert_close(scene.images, torch.full((2, 1, 2, 2), 0.4))
 
 
@@ -183,7 +185,7 @@ def test_colours_keep_apart() -> None:
     images = torch.zeros(2, 3, 2, 2)
     images[0, 0], images[1, 2] = 0.5, 0.25
     base = ImageSet(images, torch.tensor([0, 1]), ("red", "blue"))
-    scene = draw(Source(base, size=(4, 5), num_clutter=1, clutter_size=1), torch.zeros(50, dtype=torch.int64))
+    scene = draw(Canvas(base, size=(4, 5), num_clutter=1, clutter_size=1), torch.zeros(50, dtype=torch.int64))
     assert scene.images.shape == (50, 3, 4, 5)
     torch.testing.assert_close(scene.images.sum((2, 3)), torch.tensor([[2.0, 0, 0.25]]).expand(50, 3))
 
@@ -192,18 +194,18 @@ def test_colours_keep_apart() -> None:
 
 
 def test_objects_stand_side_by_side_in_every_way_equally_often() -> None:
-    source = Source(plain([1.0, 1.0]), size=(3, 7), num_objects=3, ask="read")
-    boxes = pixels(source, draw_many(source, 4000).facts["boxes"])
+    source = Canvas(plain([1.0, 1.0]), size=(3, 7), num_objects=3, ask="read")
+    boxes = pixels(source, draw_many(source, 4000).annotations["boxes"])
     assert_equally_often(list(map(tuple, boxes[..., 0].tolist())), {(0, 2, 4), (0, 2, 5), (0, 3, 5), (1, 3, 5)})
     assert_equally_often(list(map(tuple, boxes[..., 1].tolist())), set(product(range(2), repeat=3)))
 
 
 def test_every_number_of_objects_is_as_likely_and_so_are_the_places_of_each() -> None:
-    source = Source(plain([1.0, 1.0]), size=(2, 5), num_objects=(1, 2), ask="count")
+    source = Canvas(plain([1.0, 1.0]), size=(2, 5), num_objects=(1, 2), ask="count")
     scene = draw_many(source, 8000)
-    left = pixels(source, scene.facts["boxes"])[..., 0]
-    assert scene.facts["label"].equal(scene.facts["present"].sum(1) - 1)
-    alone = scene.facts["label"] == 0
+    left = pixels(source, scene.annotations["boxes"])[..., 0]
+    assert scene.annotations["label"].equal(scene.annotations["present"].sum(1) - 1)
+    alone = scene.annotations["label"] == 0
     assert abs(int(alone.sum()) - 4000) < 5 * 2000**0.5
     assert_equally_often(left[alone, 0].tolist(), {0, 1, 2, 3})
     assert_equally_often(list(map(tuple, left[~alone].tolist())), {(0, 2), (0, 3), (1, 3)})
@@ -223,16 +225,16 @@ def test_facts_tell_what_the_image_shows(
 ) -> None:
     values = [0.1, 0.2, 0.3, 0.4, 0.5]
     size = max(rows + room[0], 2), max(numbers[1] * columns + room[1], 2)
-    source = Source(plain(values, rows, columns, DIGITS[:5]), size=size, num_objects=numbers, ask=ask)
+    source = Canvas(plain(values, rows, columns, DIGITS[:5]), size=size, num_objects=numbers, ask=ask)
     index = torch.arange(8) % 5
     scene = source.load("test").draw(index, RowRandom(index + seed, index))
-    facts = {name: value.tolist() for name, value in scene.facts.items()}
-    boxes = pixels(source, scene.facts["boxes"]).tolist()
+    annotations = {name: value.tolist() for name, value in scene.annotations.items()}
+    boxes = pixels(source, scene.annotations["boxes"]).tolist()
     for image in range(8):
-        count = sum(facts["present"][image])
+        count = sum(annotations["present"][image])
         assert numbers[0] <= count <= numbers[1]
-        assert facts["present"][image] == [True] * count + [False] * (numbers[1] - count)
-        labels, here = facts["labels"][image][:count], boxes[image][:count]
+        assert annotations["present"][image] == [True] * count + [False] * (numbers[1] - count)
+        labels, here = annotations["labels"][image][:count], boxes[image][:count]
         expected = torch.zeros(1, *size)
         for label, (left, top, right, bottom) in zip(labels, here, strict=True):
             assert (right - left, bottom - top) == (columns - 1, rows - 1)
@@ -240,38 +242,38 @@ def test_facts_tell_what_the_image_shows(
         assert scene.images[image].equal(expected)
         assert all(first[2] < second[0] for first, second in pairwise(here))
         assert index[image] in labels
-        assert facts["labels"][image][count:] == [UNASKED] * (numbers[1] - count)
-        assert facts["boxes"][image][count:] == [[0.0] * 4] * (numbers[1] - count)
+        assert annotations["labels"][image][count:] == [IGNORE_INDEX] * (numbers[1] - count)
+        assert annotations["boxes"][image][count:] == [[0.0] * 4] * (numbers[1] - count)
         if ask == "sum":
-            assert facts["label"][image] == sum(labels)
+            assert annotations["label"][image] == sum(labels)
         elif ask == "find":
-            assert len(set(labels)) == count and "label" not in facts
-            assert facts["target"][image] == facts["boxes"][image][labels.index(facts["goal"][image])]
+            assert len(set(labels)) == count and "label" not in annotations
+            assert annotations["target"][image] == annotations["boxes"][image][labels.index(annotations["goal"][image])]
         elif numbers[0] == numbers[1]:
-            assert facts["label"][image] == labels
+            assert annotations["label"][image] == labels
         else:
-            assert facts["label"][image] == [*labels, 5] + [UNASKED] * (numbers[1] - count)
+            assert annotations["label"][image] == [*labels, 5] + [IGNORE_INDEX] * (numbers[1] - count)
 
 
 def test_the_first_image_stands_anywhere_among_the_others() -> None:
-    source = Source(plain([0.1, 0.2, 0.3, 0.4]), size=(2, 8), num_objects=3, ask="find")
+    source = Canvas(plain([0.1, 0.2, 0.3, 0.4]), size=(2, 8), num_objects=3, ask="find")
     scene = draw(source, torch.full((6000,), 3))
-    assert_equally_often((scene.facts["labels"] == 3).long().argmax(1).tolist(), {0, 1, 2})
-    others = [tuple(sorted(set(labels) - {3})) for labels in scene.facts["labels"].tolist()]
+    assert_equally_often((scene.annotations["labels"] == 3).long().argmax(1).tolist(), {0, 1, 2})
+    others = [tuple(sorted(set(labels) - {3})) for labels in scene.annotations["labels"].tolist()]
     assert_equally_often(others, {(0, 1), (0, 2), (1, 2)})
-    goal = scene.facts["labels"] == scene.facts["goal"][:, None]
+    goal = scene.annotations["labels"] == scene.annotations["goal"][:, None]
     assert_equally_often(goal.long().argmax(1).tolist(), {0, 1, 2})
 
 
 def test_what_stands_beside_is_any_image_of_its_class_and_no_class_without_images() -> None:
     images = torch.tensor([0.1, 0.2, 0.3, 0.4])[:, None, None, None].expand(-1, 1, 2, 2)
     base = ImageSet(images, torch.tensor([3, 1, 3, 1]), DIGITS)
-    source = Source(base, size=(2, 4), num_objects=2, ask="find")
+    source = Canvas(base, size=(2, 4), num_objects=2, ask="find")
     scene = draw(source, torch.zeros(1000, dtype=torch.int64))
     shown = [frozenset((10 * image[0, 0, ::2]).round().int().tolist()) for image in scene.images]
     assert_equally_often(shown, {frozenset({1, 2}), frozenset({1, 4})})
     with pytest.raises(InputError, match=r"2 classes: set images\.num_objects to at most 2, not 3"):
-        Source(base, size=6, num_objects=3, ask="find").load("train")
+        Canvas(base, size=6, num_objects=3, ask="find").load("train")
 
 
 def test_objects_are_augmented_each_by_itself() -> None:
@@ -279,7 +281,7 @@ def test_objects_are_augmented_each_by_itself() -> None:
         return images * random.uniform("darker", 1, 1, 1)
 
     base = ImageSet(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]), DIGITS, darker)
-    scene = draw_many(Source(base, size=(2, 3), num_objects=2, ask="read"), 50)
+    scene = draw_many(Canvas(base, size=(2, 3), num_objects=2, ask="read"), 50)
     shades = [shade for image in scene.images for shade in image[image > 0].tolist()]
     assert len(shades) == len(set(shades)) == 100
 
@@ -302,38 +304,38 @@ def test_objects_are_augmented_each_by_itself() -> None:
 def test_every_question_has_its_classes_and_facts(
     options: dict[str, Any], classes: tuple[str, ...], given: set[str]
 ) -> None:
-    source = Source(plain([0.1, 0.2, 0.3], classes=DIGITS[:3]), size=10, **options)
+    source = Canvas(plain([0.1, 0.2, 0.3], classes=DIGITS[:3]), size=10, **options)
     assert source.load("train").classes == classes
     scene = draw_many(source, 30)
-    assert set(scene.facts) == {"boxes", "labels", "present"} | given
-    assert all(value.shape[0] == 30 for value in scene.facts.values())
+    assert set(scene.annotations) == {"boxes", "labels", "present"} | given
+    assert all(value.shape[0] == 30 for value in scene.annotations.values())
     if "label" in given:
-        asked = scene.facts["label"][scene.facts["label"] != UNASKED]
+        asked = scene.annotations["label"][scene.annotations["label"] != IGNORE_INDEX]
         assert asked.min() >= 0 and asked.max() < len(classes)
     dtypes = {"boxes": torch.float32, "target": torch.float32, "present": torch.bool}
-    assert {name: value.dtype for name, value in scene.facts.items()} == {
-        name: dtypes.get(name, torch.int64) for name in scene.facts
+    assert {name: value.dtype for name, value in scene.annotations.items()} == {
+        name: dtypes.get(name, torch.int64) for name in scene.annotations
     }
 
 
 def test_sums_are_of_what_the_classes_are_called() -> None:
-    source = Source(plain([0.1, 0.2], classes=("5", "7")), size=10, num_objects=2, ask="sum")
+    source = Canvas(plain([0.1, 0.2], classes=("5", "7")), size=10, num_objects=2, ask="sum")
     assert source.load("train").classes == tuple(map(str, range(15)))
     scene = draw_many(source, 100)
-    assert set(scene.facts["label"].tolist()) == {10, 12, 14}
+    assert set(scene.annotations["label"].tolist()) == {10, 12, 14}
 
 
 # In the environments.
 
 
-def vector_env(source: Source, **options: Any) -> GlimpseVectorEnv:
+def vector_env(source: Canvas, **options: Any) -> GlimpseVectorEnv:
     """Three actions an episode, an answer with each, and patches that show the whole scene."""
     usual = {"num_envs": 3, "num_glimpses": 3, "glimpses_per_answer": 1, "autoreset_mode": "Disabled"}
     whole = {"sensor": GlimpseSensor((30, 40)), "first_location": "center", "output": "torch"}
     return GlimpseVectorEnv(source, **usual | whole | options)
 
 
-SCENES = Source(GLYPHS, size=(30, 40), num_objects=(1, 2), num_clutter=3, ask="read")
+SCENES = Canvas(GLYPHS, size=(30, 40), num_objects=(1, 2), num_clutter=3, ask="read")
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -385,7 +387,7 @@ def test_a_number_is_read_object_by_object_to_its_end() -> None:
         ends.append(terminated)
         if terminated.all():
             break
-    due = (label != UNASKED).sum(1)
+    due = (label != IGNORE_INDEX).sum(1)
     assert torch.stack(rewards).sum(0).equal(due.float())
     assert (torch.stack(ends).logical_not().sum(0) + 1).equal(due)
 
@@ -398,13 +400,13 @@ def hit(transition: Any) -> Tensor:
 
 
 def test_searchers_are_told_what_to_find_and_judged_by_where_it_is() -> None:
-    source = Source(GLYPHS, size=(30, 40), num_objects=2, ask="find")
+    source = Canvas(GLYPHS, size=(30, 40), num_objects=2, ask="find")
     env = vector_env(source, answer=None, reward=hit, split="test", num_glimpses=2)
     index = torch.arange(3)
     observation, info = env.reset(seed=0, options={"index": index})
-    facts = source.load("test").draw(index, RowRandom(env._scene_seed, index)).facts
-    assert observation["goal"].equal(facts["goal"]) and "label" not in info
-    target = facts["target"]
+    annotations = source.load("test").draw(index, RowRandom(env._scene_seed, index)).annotations
+    assert observation["goal"].equal(annotations["goal"]) and "label" not in info
+    target = annotations["target"]
     _, reward, *_ = env.step({"location": (target[:, :2] + target[:, 2:]) / 2})
     assert reward.tolist() == [1, 1, 1]
     env.reset(seed=0, options={"index": index})
@@ -415,13 +417,13 @@ def test_searchers_are_told_what_to_find_and_judged_by_where_it_is() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("ask", ["read", "sum", "count", "find"])
 def test_scenes_are_made_where_they_are_used(device: str, ask: Any) -> None:
-    source = Source(GLYPHS, size=(30, 40), num_objects=(1, 2), num_clutter=3, ask=ask)
+    source = Canvas(GLYPHS, size=(30, 40), num_objects=(1, 2), num_clutter=3, ask=ask)
     index = torch.arange(5)
     here = source.load("train").draw(index, RowRandom(index, index))
     there = source.load("train", device).draw(index.to(device), RowRandom(index.to(device), index.to(device)))
-    for name, value in {"images": there.images, **there.facts}.items():
+    for name, value in {"images": there.images, **there.annotations}.items():
         assert value.device.type == device
-        torch.testing.assert_close(value.cpu(), {"images": here.images, **here.facts}[name], msg=name)
+        torch.testing.assert_close(value.cpu(), {"images": here.images, **here.annotations}[name], msg=name)
 
 
 # What a user may get wrong.
@@ -457,7 +459,7 @@ def test_scenes_are_made_where_they_are_used(device: str, ask: Any) -> None:
 )
 def test_options_are_checked_on_construction(options: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        Source(**options)
+        Glyphs(**options)
 
 
 @pytest.mark.parametrize(
@@ -477,19 +479,19 @@ def test_options_are_checked_on_construction(options: dict[str, Any], told: str)
             r"images\.ask=sum needs objects whose classes are numbers, not cat",
         ),
         ({"objects": plain([0.5], classes=("end",)), "ask": "read"}, r"images\.ask=read ends with a class named .end."),
-        ({"objects": Source(GLYPHS)}, r"images\.objects must give images of one object each, not scenes"),
+        ({"objects": Glyphs(GLYPHS)}, r"images\.objects must give images of one object each, not scenes"),
         ({"objects": "nosuch"}, r"^images\.objects='nosuch' names no .* in envs\.images\.nosuch\.$"),
         ({"objects": "folder"}, r"^images\.objects='folder' needs options: give envs\.images\.folder\.Source"),
         ({"objects": None}, r"^images\.objects=None is no image source"),
         ({"objects": Glyphs}, r"^images\.objects=<class .* is no image source"),
         (
-            {"objects": Source(arrays.Source(path="nosuch.npz"))},
+            {"objects": Canvas(arrays.Arrays(path="nosuch.npz"))},
             r"^images\.objects\.objects\.path=nosuch\.npz cannot be read",
         ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_when_it_is_loaded(options: dict[str, Any], told: str) -> None:
-    source = Source(**{"objects": GLYPHS} | options)
+    source = Canvas(**{"objects": GLYPHS} | options)
     with pytest.raises(InputError, match=told):
         GlimpseVectorEnv(source)
 
@@ -498,29 +500,31 @@ def test_objects_that_are_missing_and_cannot_be_downloaded_are_named(tmp_path: P
     (tmp_path / "file").write_text("")
     root = tmp_path / "file" / "images"  # below a file no folder can be made
     with pytest.raises(InputError, match=r"not whole in images\.objects\.root=") as refusal:
-        Source(mnist.Source(root=str(root))).load("train")
+        Canvas(mnist.MNIST(root=str(root))).load("train")
     told = str(refusal.value)
     assert f"images.objects.root={root} and could not be downloaded" in told
     assert "images.root" not in told
 
 
 def test_sources_are_told_apart_by_their_options() -> None:
-    one, same, other = (Source(GLYPHS, size=size) for size in ([20, 30], (20, 30), 30))
+    one, same, other = (Glyphs(GLYPHS, size=size) for size in ([20, 30], (20, 30), 30))
     assert one == same and hash(one) == hash(same) and one != other
 
 
 def test_no_split_repeats_the_scenes_of_another() -> None:
-    source = Source(GLYPHS, size=40, num_clutter=3)
+    source = Canvas(GLYPHS, size=40, num_clutter=3)
     boxes = []
     for split in ("train", "validation", "test"):
         env = GlimpseVectorEnv(source, num_envs=20, split=split, output="torch")  # type: ignore[arg-type]
         env.reset(seed=0, options={"index": torch.arange(20), "episode": torch.arange(20)})
-        boxes.append(env.scenes.draw(torch.arange(20), RowRandom(env._scene_seed, torch.arange(20))).facts["boxes"])
+        boxes.append(
+            env.scenes.draw(torch.arange(20), RowRandom(env._scene_seed, torch.arange(20))).annotations["boxes"]
+        )
     for first, second in pairwise([*boxes, boxes[0]]):
         assert (first != second).flatten(1).any(1).sum() > 15
 
 
 def test_numbers_may_be_numpys() -> None:
-    source = Source("glyphs", size=(np.int64(60), np.int64(56)), num_objects=np.int64(1), num_clutter=np.int64(2))
+    source = Canvas("glyphs", size=(np.int64(60), np.int64(56)), num_objects=np.int64(1), num_clutter=np.int64(2))
     zero = torch.zeros(1, dtype=torch.int64)
     assert source.load("test").draw(zero, RowRandom(zero, zero)).images.shape == (1, 1, 60, 56)

@@ -12,7 +12,7 @@ from PIL import Image
 from envs.errors import InputError
 from envs.images import load_split
 from envs.images.augmentation import RandomWarp
-from envs.images.folder import Source, choose
+from envs.images.folder import Folder, choose
 
 SPLITS = ("train", "validation", "test")
 
@@ -34,7 +34,7 @@ def fill(folder, classes=("cat", "dog"), count=10):
 
 def only(root, **options):
     """The pictures of a single class, all in the test folder."""
-    return Source(str(root), **options).load("test").images
+    return Folder(str(root), **options).load("test").images
 
 
 def single(tmp_path, name):
@@ -51,7 +51,7 @@ def values(part):
 
 def test_class_folders_in_root_are_parted_by_class(tmp_path):
     augmentation = RandomWarp(shift=1)
-    source = Source(str(fill(tmp_path)), validation_share=0.2, test_share=0.1, augmentation=augmentation)
+    source = Folder(str(fill(tmp_path)), validation_share=0.2, test_share=0.1, augmentation=augmentation)
     parts = {split: source.load(split) for split in SPLITS}
     assert sorted(itertools.chain(*map(values, parts.values()))) == [*range(10), *range(100, 110)]
     for split, count in [("train", 7), ("validation", 2), ("test", 1)]:
@@ -69,14 +69,14 @@ def test_folders_of_splits(tmp_path, validation):
     fill(tmp_path / "test", count=3)
     if validation:
         fill(tmp_path / validation, count=4)
-    source = Source(str(tmp_path))
+    source = Folder(str(tmp_path))
     counts = [len(source.load(split)) for split in SPLITS]
     assert counts == ([20, 8, 6] if validation else [18, 2, 6])
 
 
 def test_a_class_may_be_called_train(tmp_path):
     fill(tmp_path, classes=("bus", "train"))
-    assert Source(str(tmp_path)).load("train").classes == ("bus", "train")
+    assert Folder(str(tmp_path)).load("train").classes == ("bus", "train")
 
 
 def test_what_is_no_picture_is_ignored(tmp_path):
@@ -89,7 +89,7 @@ def test_what_is_no_picture_is_ignored(tmp_path):
     (tmp_path / "cat/folder.png").mkdir()
     (tmp_path / "list.csv").write_text("no picture")
     save(tmp_path / "cat/more/BIG.PNG", np.full((4, 4), 77))
-    source = Source(str(tmp_path))
+    source = Folder(str(tmp_path))
     assert sum(len(source.load(split)) for split in SPLITS) == 21
     assert any(77 in values(source.load(split)) for split in SPLITS)
 
@@ -98,7 +98,7 @@ def test_every_picture_keeps_its_pixels_on_the_largest_canvas(tmp_path):
     save(tmp_path / "train/a/0.png", np.full((1, 5), 10))
     save(tmp_path / "train/a/1.png", np.full((1, 1), 20))
     save(tmp_path / "test/a/0.png", np.full((4, 2), 30))
-    source = Source(str(tmp_path))
+    source = Folder(str(tmp_path))
     train, validation, test = (source.load(split).images for split in SPLITS)
     expected = torch.zeros(1, 1, 4, 5, dtype=torch.uint8)
     expected[..., 1:3] = 30
@@ -133,11 +133,11 @@ def test_size_scales_to_fit_and_centres(tmp_path, shape, size, rows, columns):
 def test_grey_only_if_every_picture_of_every_split_is(tmp_path):
     fill(tmp_path / "train")
     fill(tmp_path / "test")
-    assert Source(str(tmp_path)).load("train").images.shape[1] == 1
+    assert Folder(str(tmp_path)).load("train").images.shape[1] == 1
     save(tmp_path / "test/cat/red.png", np.full((4, 4, 3), (200, 0, 0)))
-    assert all(Source(str(tmp_path)).load(split).images.shape[1] == 3 for split in SPLITS)
-    assert Source(str(tmp_path), channels=1).load("test").images.shape[1:] == (1, 4, 4)
-    assert Source(str(tmp_path), channels=3, size=2).load("train").images.shape[1:] == (3, 2, 2)
+    assert all(Folder(str(tmp_path)).load(split).images.shape[1] == 3 for split in SPLITS)
+    assert Folder(str(tmp_path), channels=1).load("test").images.shape[1:] == (1, 4, 4)
+    assert Folder(str(tmp_path), channels=3, size=2).load("train").images.shape[1:] == (3, 2, 2)
 
 
 def png16(path, value):
@@ -231,7 +231,7 @@ def test_damaged_picture_is_named(tmp_path, suffix, kept):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64))
     path = save(tmp_path / f"dog/noise.{suffix}", noise)
     path.write_bytes(path.read_bytes()[:kept])
-    source = Source(str(tmp_path), channels=1, size=4)
+    source = Folder(str(tmp_path), channels=1, size=4)
     with pytest.raises(InputError, match=f"{path} cannot be read as a picture"):
         [source.load(split) for split in SPLITS]
 
@@ -239,7 +239,7 @@ def test_damaged_picture_is_named(tmp_path, suffix, kept):
 def test_faults_of_the_layout(tmp_path):
     def refused(words):
         with pytest.raises(InputError, match=words) as refusal:
-            Source(str(tmp_path / "root")).load("train")
+            Folder(str(tmp_path / "root")).load("train")
         assert str(refusal.value).startswith(f"images.root={tmp_path / 'root'} ")
 
     root = tmp_path / "root"
@@ -267,7 +267,7 @@ def test_faults_of_the_layout(tmp_path):
 
 def test_too_few_pictures(tmp_path):
     fill(tmp_path, count=1)
-    source = Source(str(tmp_path))
+    source = Folder(str(tmp_path))
     assert len(source.load("train")) == 2
     with pytest.raises(InputError, match=r"The validation split would be empty.*images\.validation_share"):
         source.load("validation")
@@ -276,7 +276,7 @@ def test_too_few_pictures(tmp_path):
 def test_pictures_that_memory_cannot_hold(tmp_path):
     fill(tmp_path)
     with pytest.raises(InputError, match=r"do not fit into memory.* smaller images\.size"):
-        Source(str(tmp_path), size=10**8).load("train")
+        Folder(str(tmp_path), size=10**8).load("train")
 
 
 def test_choose_parts_without_overlap():
@@ -304,12 +304,12 @@ def test_choose_parts_without_overlap():
 )
 def test_options_are_checked_on_construction(option, options):
     with pytest.raises(InputError, match=rf"images\.{option}"):
-        Source(**{"root": "nowhere", **options})
+        Folder(**{"root": "nowhere", **options})
 
 
 def test_environments_share_what_is_loaded(tmp_path):
     fill(tmp_path)
-    first, second = (Source(str(tmp_path), size=[4, 4]) for _ in range(2))
+    first, second = (Folder(str(tmp_path), size=[4, 4]) for _ in range(2))
     device = torch.device("cpu")
     assert load_split(first, "train", device) is not load_split(second, "test", device)
     held = load_split(first, "train", device)

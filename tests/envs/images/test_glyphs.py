@@ -17,8 +17,9 @@ from matplotlib.ft2font import FT2Font
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, Split
-from envs.images.glyphs import FONTS, Source
+from envs.images import ImageSet
+from envs.images.glyphs import FONTS, Glyphs
+from envs.splits import Split
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 TINY: dict[str, Any] = {"size": 16, "num_train": 30, "num_validation": 20, "num_test": 10}
@@ -56,7 +57,7 @@ def linear_error(train: ImageSet, test: ImageSet, penalty: float) -> float:
 
 @pytest.mark.parametrize(("split", "count"), [("train", 30), ("validation", 20), ("test", 10)])
 def test_a_split_has_its_number_of_images(split: Split, count: int) -> None:
-    images = Source(**TINY).load(split)
+    images = Glyphs(**TINY).load(split)
     assert images.images.shape == (count, 1, 16, 16) and images.images.dtype == torch.uint8
     assert images.labels.shape == (count,) and images.labels.dtype == torch.int64
 
@@ -64,37 +65,37 @@ def test_a_split_has_its_number_of_images(split: Split, count: int) -> None:
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 50), st.integers(1, 4), st.sampled_from(SPLITS))
 def test_any_size_and_any_count(size: int, count: int, split: Split) -> None:
-    images = Source(size=size, num_train=count, num_validation=count, num_test=count).load(split)
+    images = Glyphs(size=size, num_train=count, num_validation=count, num_test=count).load(split)
     assert images.images.shape == (count, 1, size, size)
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_all_ten_digits_occur(split: Split) -> None:
-    images = Source(size=8, num_train=300, num_validation=300, num_test=300).load(split)
+    images = Glyphs(size=8, num_train=300, num_validation=300, num_test=300).load(split)
     assert images.classes == tuple("0123456789")
     assert images.labels.bincount(minlength=10).min() > 10
 
 
 def test_digits_are_brighter_than_the_ground_by_the_contrast() -> None:
-    images = Source(num_train=200, noise=0, contrast=0.5).load("train").images.flatten(1).float() / 255
+    images = Glyphs(num_train=200, noise=0, contrast=0.5).load("train").images.flatten(1).float() / 255
     assert (images.amax(1) - images.amin(1)).min() >= 0.5 - 1 / 255
     assert (images.median(1).values < images.amax(1) - 0.4).all()  # most of an image is ground
 
 
 def test_more_images_than_are_drawn_at_a_time() -> None:
-    images = Source(size=4, num_train=4001).load("train")
+    images = Glyphs(size=4, num_train=4001).load("train")
     assert len(images) == 4001
     assert len(images.images[:2000].flatten(1).unique(dim=0)) > 1000
 
 
 def test_only_training_is_augmented() -> None:
-    source = Source(**TINY, augmentation=lambda images, random: images)
+    source = Glyphs(**TINY, augmentation=lambda images, random: images)
     assert [source.load(split).augmentation is not None for split in SPLITS] == [True, False, False]
 
 
 def test_an_unknown_split_is_refused() -> None:
     with pytest.raises(InputError, match="split must be one of train, validation, test, got 'dev'"):
-        Source().load("dev")  # type: ignore[arg-type]
+        Glyphs().load("dev")  # type: ignore[arg-type]
 
 
 # No split knows another.
@@ -113,7 +114,7 @@ def test_every_font_has_ten_different_digits() -> None:
 
 
 def test_splits_and_seeds_draw_apart() -> None:
-    drawn = [Source(**TINY | {"num_test": 30, "num_validation": 30, "seed": seed}) for seed in range(3)]
+    drawn = [Glyphs(**TINY | {"num_test": 30, "num_validation": 30, "seed": seed}) for seed in range(3)]
     labels = [source.load(split).labels for source in drawn for split in SPLITS]
     assert not any(torch.equal(left, right) for left, right in combinations(labels, 2))
 
@@ -123,23 +124,23 @@ def test_splits_and_seeds_draw_apart() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_split_is_the_same_at_every_load(split: Split) -> None:
-    first, second = Source(**TINY).load(split), Source(**TINY).load(split)
+    first, second = Glyphs(**TINY).load(split), Glyphs(**TINY).load(split)
     assert torch.equal(first.images, second.images)
     assert torch.equal(first.labels, second.labels)
 
 
 def test_another_seed_draws_other_images() -> None:
-    first, second = Source(**TINY).load("train"), Source(**TINY, seed=1).load("train")
+    first, second = Glyphs(**TINY).load("train"), Glyphs(**TINY, seed=1).load("train")
     assert not (first.images == second.images).flatten(1).all(1).any()
 
 
 def test_torchs_own_generator_has_no_part() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
-    first = Source(**TINY).load("train")
+    first = Glyphs(**TINY).load("train")
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(2)
-    assert torch.equal(Source(**TINY).load("train").images, first.images)
+    assert torch.equal(Glyphs(**TINY).load("train").images, first.images)
 
 
 # How hard they are.
@@ -147,12 +148,12 @@ def test_torchs_own_generator_has_no_part() -> None:
 
 def test_labels_name_the_digits_drawn() -> None:
     """Without any distortion, a linear classifier knows the digits of fonts it has never seen."""
-    source = Source(size=20, num_train=500, num_test=200, **UNDISTORTED)
+    source = Glyphs(size=20, num_train=500, num_test=200, **UNDISTORTED)
     assert linear_error(source.load("train"), source.load("test"), penalty=10) < 0.25
 
 
 def test_a_linear_classifier_does_not_know_the_digits() -> None:
-    source = Source(num_train=3000, num_test=600)
+    source = Glyphs(num_train=3000, num_test=600)
     assert linear_error(source.load("train"), source.load("test"), penalty=100) >= 0.2
 
 
@@ -160,8 +161,8 @@ def test_a_linear_classifier_does_not_know_the_digits() -> None:
 
 
 def test_options_from_lists_are_as_good_as_tuples() -> None:
-    source = Source(**TINY, height=[0.4, 0.6], weight=[0.0, 0.5])  # type: ignore[arg-type]
-    same = Source(**TINY, height=(0.4, 0.6), weight=(0.0, 0.5))
+    source = Glyphs(**TINY, height=[0.4, 0.6], weight=[0.0, 0.5])  # type: ignore[arg-type]
+    same = Glyphs(**TINY, height=(0.4, 0.6), weight=(0.0, 0.5))
     assert source == same and hash(source) == hash(same)
     assert torch.equal(source.load("test").images, same.load("test").images)
 
@@ -178,4 +179,4 @@ def test_options_from_lists_are_as_good_as_tuples() -> None:
 )
 def test_wrong_options_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=rf"images\.{name}"):
-        Source(**{name: value})
+        Glyphs(**{name: value})

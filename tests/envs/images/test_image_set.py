@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet, glyphs, hold_out, resolve_source
+from envs.images import ImageSet, glyphs, resolve_source
 from envs.random import RowRandom
+from envs.splits import hold_out
 
 
 def rows(count: int) -> RowRandom:
@@ -86,7 +87,7 @@ def test_a_source_stands_for_itself() -> None:
 
 
 def test_a_name_stands_for_the_source_of_its_module() -> None:
-    assert resolve_source("glyphs") == glyphs.Source()
+    assert resolve_source("glyphs") == glyphs.Glyphs()
 
 
 @pytest.mark.parametrize("name", ["nosuch", "augmentation", ""])

@@ -3,7 +3,6 @@
 import gc
 import gzip
 import hashlib
-import importlib
 import io
 import pickle
 import shutil
@@ -21,17 +20,18 @@ import torch
 from torchvision.datasets import CIFAR10, MNIST, SVHN, FashionMNIST
 
 from envs.errors import InputError
-from envs.images import cifar10, fashion_mnist, mnist, svhn
+from envs.images import cifar10, fashion_mnist, mnist
 from envs.images.augmentation import RandomWarp
 
 DATA = Path(__file__).parents[3] / "../shared/data"
+SETS = {"mnist": MNIST, "fashion_mnist": FashionMNIST, "cifar10": CIFAR10, "svhn": SVHN}
 NAMES = ["mnist", "fashion_mnist", "cifar10", "svhn"]
 CHECKED = ["mnist", "cifar10", "svhn"]  # with an MD5 of what lies on the disk
 needs_mnist = pytest.mark.skipif(not (DATA / "MNIST").is_dir(), reason="there is no MNIST in ../shared/data")
 
 
 def source(name, root, **options):
-    return importlib.import_module(f"envs.images.{name}").Source(root=str(root), **options)
+    return SETS[name](root=str(root), **options)
 
 
 def md5(data):
@@ -60,11 +60,11 @@ def publish_idx(dataset, module, folder, url, monkeypatch):
         dataset, "resources", [(f"{name}.gz", md5((folder / f"{name}.gz").read_bytes())) for name in raw]
     )
     if module is mnist:
-        monkeypatch.setattr(mnist.Source, "md5", {name: md5(data) for name, data in raw.items()})
+        monkeypatch.setattr(mnist.MNIST, "md5", {name: md5(data) for name, data in raw.items()})
 
 
 def publish_cifar10(folder, url, monkeypatch):
-    files = {"batches.meta": {"label_names": list(cifar10.Source.classes)}}
+    files = {"batches.meta": {"label_names": list(cifar10.CIFAR10.classes)}}
     for name, first in [(f"data_batch_{number}", 8 * (number - 1)) for number in range(1, 6)] + [("test_batch", 0)]:
         images, labels = pictures(40, 3 * 32 * 32)
         rows = slice(first, first + (20 if name == "test_batch" else 8))
@@ -173,7 +173,7 @@ def test_failed_download_leaves_nothing_in_the_way(name, damage, tmp_path, mirro
     victim.write_bytes(whole)
     source(name, root).load("train")
     del refusal
-    gc.collect()
+    gc.run_episode()
 
 
 def stored_files(root):
@@ -240,17 +240,17 @@ def test_root_that_cannot_be_written(name, tmp_path, mirror):
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, float("nan")])
-@pytest.mark.parametrize("module", [mnist, fashion_mnist, cifar10, svhn])
-def test_options_are_checked_on_construction(module, share):
+@pytest.mark.parametrize("images", SETS.values())
+def test_options_are_checked_on_construction(images, share):
     with pytest.raises(InputError, match=r"images\.validation_share"):
-        module.Source(validation_share=share)
+        images(validation_share=share)
     with pytest.raises(InputError, match=r"images\.root"):
-        module.Source(root="")
+        images(root="")
 
 
 def test_unknown_split():
     with pytest.raises(InputError, match="split must be one of"):
-        mnist.Source().load("dev")
+        mnist.MNIST().load("dev")
 
 
 @needs_mnist

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.glimpse import GlimpseEnv, GlimpseVectorEnv
-from envs.images import ImageSet, Split
+from envs.images import ImageSet
 from envs.random import RowRandom
 from envs.rewards import MissingField, Reward, Transition
 from envs.rewards.box_overlap import BoxOverlap
@@ -34,8 +33,11 @@ from envs.rewards.information_gain import InformationGain
 from envs.rewards.log_prob_gain import LogProbGain
 from envs.rewards.target_distance import TargetDistance
 from envs.rewards.weighted_sum import WeightedSum
-from envs.scene import UNASKED, Scene
+from envs.scene import Scene
 from envs.sensor import GlimpseSensor
+from envs.single_env import GlimpseEnv
+from envs.splits import IGNORE_INDEX, Split
+from envs.vector_env import GlimpseVectorEnv
 from ram.config import build, check, config_folder
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_reward"
@@ -64,7 +66,7 @@ def assert_pays(reward: Reward, transition: Transition, expected: list[float]) -
 
 ANSWERED = Transition(
     answer=torch.tensor([2, 2, 1, 0]),
-    label=torch.tensor([2, 2, 2, UNASKED]),
+    label=torch.tensor([2, 2, 2, IGNORE_INDEX]),
     due=flags(1, 0, 1, 0),
     last=flags(1, 0, 1, 1),
 )
@@ -89,7 +91,7 @@ BELIEFS = Transition(
     # learnt; unlearnt; from impossible to certain; the same for an answer that nobody asks for
     log_probs=logs((0.5, 0.25, 0.25), (0.1, 0.8, 0.1), (0, 0, 1), (0.5, 0.5, 0)),
     previous_log_probs=logs((0.25, 0.25, 0.5), (0.4, 0.4, 0.2), (1, 0, 0), (0.5, 0.5, 0)),
-    label=torch.tensor([0, 2, 2, UNASKED]),
+    label=torch.tensor([0, 2, 2, IGNORE_INDEX]),
     due=flags(1, 0, 1, 0),
 )
 
@@ -296,7 +298,7 @@ class Unlabelled(Targets):
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         scene = super().draw(index, random)
-        return Scene(scene.images, {"target": scene.facts["target"]})
+        return Scene(scene.images, {"target": scene.annotations["target"]})
 
 
 TARGETS = Targets()
@@ -413,7 +415,7 @@ def test_the_world_that_is_advised_ships_and_gives_what_was_missing(field: str, 
         config = compose("config", [f"images={world}", "images.num_test=4", *more])
     few = build(config.images).load("test")
     zero = torch.zeros(1, dtype=torch.int64)
-    assert field in few.draw(zero, RowRandom(zero, zero)).facts
+    assert field in few.draw(zero, RowRandom(zero, zero)).annotations
 
 
 def test_a_part_that_does_not_fit_is_named() -> None:

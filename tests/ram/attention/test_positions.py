@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.errors import InputError
-from ram.attention.positions import Learned, NoPositions, Numbered, Positions, Sinusoidal
+from ram.attention.positions import LearnedPositions, LinearPositions, NoPositions, Positions, SinusoidalPositions
 
 EVERY: dict[str, Callable[[int], Positions]] = {
     "none": NoPositions,
-    "sinusoidal": Sinusoidal,
-    "numbered": Numbered,
-    "learned": lambda size: Learned(size, max_length=20),
+    "sinusoidal": SinusoidalPositions,
+    "numbered": LinearPositions,
+    "learned": lambda size: LearnedPositions(size, max_length=20),
 }
 
 
@@ -26,7 +26,7 @@ def test_sinusoidal_by_hand() -> None:
         [0.8414710, 0.5403023, 0.0099998, 0.9999500],  # sin 1, cos 1, sin 0.01, cos 0.01
         [0.9092974, 1 - 0.4161468, 0.0199987, 0.9998000],  # sin 2, cos 2, sin 0.02, cos 0.02
     ]
-    torch.testing.assert_close(Sinusoidal(4)(elements), torch.tensor([expected]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(SinusoidalPositions(4)(elements), torch.tensor([expected]), atol=1e-6, rtol=0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -34,7 +34,7 @@ def test_sinusoidal_by_hand() -> None:
 def test_sinusoidal_is_its_formula(half: int, length: int, start: int, dtype: int) -> None:
     size = 2 * half
     elements = torch.randn(2, length, size, dtype=torch.float32 if dtype == 32 else torch.float64)
-    out = Sinusoidal(size)(elements, start)
+    out = SinusoidalPositions(size)(elements, start)
     assert out.dtype == elements.dtype
     for row in range(2):
         for place in range(length):
@@ -46,13 +46,13 @@ def test_sinusoidal_is_its_formula(half: int, length: int, start: int, dtype: in
 
 
 def test_sinusoids_are_not_learned_and_need_no_saving() -> None:
-    positions = Sinusoidal(6)
+    positions = SinusoidalPositions(6)
     assert not list(positions.parameters())
     assert not positions.state_dict()
 
 
 def test_numbered_by_hand() -> None:
-    positions = Numbered(2, unit=4.0)
+    positions = LinearPositions(2, unit=4.0)
     with torch.no_grad():
         positions.direction.copy_(torch.tensor([8.0, -1.0]))
     elements = torch.tensor([[[1.0, 1.0], [0.0, 0.0], [5.0, 0.0]]])
@@ -64,7 +64,7 @@ def test_numbered_by_hand() -> None:
 
 
 def test_learned_by_hand() -> None:
-    positions = Learned(2, max_length=3)
+    positions = LearnedPositions(2, max_length=3)
     with torch.no_grad():
         positions.vectors.copy_(torch.tensor([[1.0, 2.0], [30.0, 40.0], [500.0, 600.0]]))
     elements = torch.tensor([[[0.0, 0.5], [0.0, 0.0]], [[-1.0, 0.0], [1.0, 1.0]]])
@@ -101,18 +101,18 @@ def test_positions_tell_equal_elements_apart(name: str) -> None:
 
 def test_an_odd_width_has_no_sinusoids() -> None:
     with pytest.raises(InputError, match="even width, got 5"):
-        Sinusoidal(5)
+        SinusoidalPositions(5)
 
 
 def test_wrong_options_are_refused_by_name() -> None:
     with pytest.raises(InputError, match="unit of numbered positions must be positive and finite, got 0"):
-        Numbered(2, unit=0)
+        LinearPositions(2, unit=0)
     with pytest.raises(InputError, match="max_length of learned positions must be at least 1, got 0"):
-        Learned(2, max_length=0)
+        LearnedPositions(2, max_length=0)
 
 
 def test_a_sequence_longer_than_what_was_learned_is_refused() -> None:
-    positions = Learned(2, max_length=4)
+    positions = LearnedPositions(2, max_length=4)
     assert positions(torch.zeros(1, 4, 2)).shape == (1, 4, 2)
     assert positions(torch.zeros(1, 1, 2), start=3).shape == (1, 1, 2)
     with pytest.raises(InputError, match="5 is longer than the 4 positions learned: raise their max_length"):

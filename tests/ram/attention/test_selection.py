@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs.errors import InputError
-from ram.attention import Attention, MultiHead, causal_mask, padding_mask
+from ram.attention import Attention, MultiHeadAttention, causal_mask, padding_mask
 from ram.attention.scores import Dot
 from ram.attention.selection import (
     Diagonal,
@@ -295,7 +295,7 @@ def test_the_mean_of_reinforce_over_hard_choices_is_the_exact_gradient(baseline:
 def test_reinforce_trains_all_heads_by_their_common_log_probability() -> None:
     torch.manual_seed(3)
     many, reward = 500, torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0], [2.0, 0.0, 0.25]], dtype=torch.float64)
-    attention = MultiHead(4, num_heads=2, score=Dot, select=Hard).double()
+    attention = MultiHeadAttention(4, num_heads=2, score=Dot, select=Hard).double()
     query, keys = torch.randn(1, 1, 4, dtype=torch.float64), torch.randn(1, 3, 4, dtype=torch.float64)
     weight = attention.query.weight
 

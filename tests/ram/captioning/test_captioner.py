@@ -11,18 +11,18 @@ from envs import InputError
 from envs.sensor import GlimpseSensor
 from ram.attention.scores import Location
 from ram.attention.selection import Hard
-from ram.captioning.captioner import Captioner, Glimpse
-from ram.captioning.encoders import Backbone, Convolutional, Patches, Pixels
+from ram.captioning.captioner import Captioner, GlimpseContext
+from ram.captioning.image_encoders import Backbone, Convolutional, Patches, Pixels
 from ram.networks import GlimpseNetwork, LocationNetwork
 from ram.sequence import decoders, encoders
-from ram.sequence.decoders import Attending
-from ram.sequence.models import WordVectors
+from ram.sequence.classifiers import TokenEmbedding
+from ram.sequence.decoders import CrossAttention
 from ram.sequence.search import beam_search, sample
 
 SHAPE = (1, 16, 24)
-small = partial(encoders.Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0)
+small = partial(encoders.TransformerEncoder, size=8, num_heads=2, num_layers=1, dropout=0.0)
 looks = partial(
-    Glimpse,
+    GlimpseContext,
     sensor=GlimpseSensor(4, 2),
     glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=8),
     policy=partial(LocationNetwork, std=0.3),
@@ -34,13 +34,13 @@ ENCODERS: dict[str, Any] = {
     "pixels": Pixels,
 }
 DECODERS: dict[str, Any] = {
-    "luong": partial(decoders.Recurrent, size=8, handover="network", reading=Attending),
+    "luong": partial(decoders.RecurrentDecoder, size=8, bridge="network", context=CrossAttention),
     "gated": partial(
-        decoders.Recurrent, size=8, handover="none", read="before", reading=partial(Attending, gated=True)
+        decoders.RecurrentDecoder, size=8, bridge="none", attend="before", context=partial(CrossAttention, gated=True)
     ),
-    "hard": partial(decoders.Recurrent, size=8, handover="first", reading=partial(Attending, select=Hard)),
-    "transformer": partial(decoders.Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0),
-    "glimpse": partial(decoders.Recurrent, size=8, handover="none", read="before", reading=looks),
+    "hard": partial(decoders.RecurrentDecoder, size=8, bridge="first", context=partial(CrossAttention, select=Hard)),
+    "transformer": partial(decoders.TransformerDecoder, size=8, num_heads=2, num_layers=1, dropout=0.0),
+    "glimpse": partial(decoders.RecurrentDecoder, size=8, bridge="none", attend="before", context=looks),
 }
 INPUTS = torch.tensor([[2, 5, 6, 4], [2, 4, 4, 0]])
 
@@ -48,7 +48,7 @@ INPUTS = torch.tensor([[2, 5, 6, 4], [2, 4, 4, 0]])
 def build(encoder: str = "convolutional", decoder: str = "luong", **options: Any) -> Captioner:
     torch.manual_seed(0)
     encoder = "pixels" if decoder == "glimpse" else encoder
-    return Captioner(7, SHAPE, partial(WordVectors, size=6), ENCODERS[encoder], DECODERS[decoder], **options).eval()
+    return Captioner(7, SHAPE, partial(TokenEmbedding, size=6), ENCODERS[encoder], DECODERS[decoder], **options).eval()
 
 
 def images(number: int = 2) -> Tensor:
@@ -147,9 +147,9 @@ def test_word_by_word_is_all_at_once(decoder: str) -> None:
 def test_an_image_is_described_alone_as_among_others(decoder: str) -> None:
     model = build(decoder=decoder).double()
     many = images(3).double()
-    begun, memory = model.begin(many)
-    found = beam_search(model, begun, 5, memory, 3)
-    greedy = sample(model, begun, 5, memory, temperature=0)
+    prefix, memory = model.begin(many)
+    found = beam_search(model, prefix, 5, memory, 3)
+    greedy = sample(model, prefix, 5, memory, temperature=0)
     for number in range(3):
         one, its_memory = model.begin(many[number : number + 1])
         assert beam_search(model, one, 5, its_memory, 3)[0][0].words == found[number][0].words
@@ -158,7 +158,7 @@ def test_an_image_is_described_alone_as_among_others(decoder: str) -> None:
 
 def test_a_gate_scales_what_is_read() -> None:
     model = build(decoder="gated").double()
-    gate = model.decoder.reading.gate
+    gate = model.decoder.context.gate
     assert gate is not None
     first = model(images().double(), INPUTS).logits
     gate.weight.data.zero_()
@@ -170,11 +170,11 @@ def test_a_gate_scales_what_is_read() -> None:
 
 def test_a_glimpse_sees_what_is_where_it_looks() -> None:
     model = build(decoder="glimpse")
-    reading = model.decoder.reading
-    assert isinstance(reading, Glimpse)
-    for parameter in reading.location.parameters():
+    context = model.decoder.context
+    assert isinstance(context, GlimpseContext)
+    for parameter in context.location.parameters():
         parameter.data.zero_()
-    reading.location.mean[-2].bias.data = torch.tensor([0.0, 10.0])  # the middle of the lower border
+    context.location.mean[-2].bias.data = torch.tensor([0.0, 10.0])  # the middle of the lower border
     image = images(1)
     said = model(image, INPUTS[:1])
     assert said.weights is not None and said.weights.argmax(-1).tolist() == [[15 * 24 + 12] * 4]
@@ -216,17 +216,22 @@ def test_looks_are_sampled_in_training_with_their_log_probability() -> None:
             lambda: Captioner(
                 7,
                 SHAPE,
-                partial(WordVectors, size=6),
+                partial(TokenEmbedding, size=6),
                 Pixels,
-                partial(decoders.Recurrent, size=8, reading=partial(Attending, score=Location), handover="none"),
+                partial(
+                    decoders.RecurrentDecoder, size=8, context=partial(CrossAttention, score=Location), bridge="none"
+                ),
             ),
             r"reads at most \d+ places, and the image encoder tells 384",
         ),
         (
-            lambda: build(decoder="glimpse").decoder.reading(torch.zeros(2, 3, 8), None, torch.arange(3)),
-            r"^A glimpse is one look a word: set decoder\.read=before\.$",
+            lambda: build(decoder="glimpse").decoder.context(torch.zeros(2, 3, 8), None, torch.arange(3)),
+            r"^A glimpse is one look a word: set decoder\.attend=before\.$",
         ),
-        (lambda: Glimpse(8, decoders.Widths(1, 1, 1, 1)), r"^A glimpse needs a source with rows and columns"),
+        (
+            lambda: GlimpseContext(8, decoders.DecoderSizes(1, 1, 1, 1)),
+            r"^A glimpse needs a source with rows and columns",
+        ),
     ],
 )
 def test_wrong_parts_are_refused_by_name(build_it: Any, told: str) -> None:

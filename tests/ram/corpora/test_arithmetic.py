@@ -9,7 +9,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples
-from ram.corpora.arithmetic import Source, in_words, value
+from ram.corpora.arithmetic import Arithmetic, in_words, value
 
 SPLITS = ("train", "validation", "test")
 DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -28,7 +28,7 @@ SIGNS = {"plus": "+", "times": "*"}
 
 @cache
 def _load(split: str, max_operands: int = 3) -> Examples:
-    return Source(max_operands).load(split)  # type: ignore[arg-type]
+    return Arithmetic(max_operands).load(split)  # type: ignore[arg-type]
 
 
 def _figures(spoken: str) -> str:
@@ -136,36 +136,36 @@ def test_nothing_else_is_held_out() -> None:
 
 
 def test_the_size_is_that_of_training_alone() -> None:
-    assert len(Source(size=50).load("train")) == 50
+    assert len(Arithmetic(size=50).load("train")) == 50
     assert len(_load("train")) == 20000
-    assert Source(size=50).load("test") == _load("test")
+    assert Arithmetic(size=50).load("test") == _load("test")
 
 
 def test_the_sentences_are_the_same_at_every_call() -> None:
-    first = Source(max_operands=2, size=100).load("train")
+    first = Arithmetic(max_operands=2, size=100).load("train")
     random.seed(3)
-    assert Source(max_operands=2, size=100).load("train") == first
-    assert Source(max_operands=2, size=100, seed=1).load("train") != first
+    assert Arithmetic(max_operands=2, size=100).load("train") == first
+    assert Arithmetic(max_operands=2, size=100, seed=1).load("train") != first
 
 
 def test_the_seed_orders_what_is_held_out_and_changes_nothing_else() -> None:
-    first, second = Source(2).load("test").texts, Source(2, seed=1).load("test").texts
+    first, second = Arithmetic(2).load("test").texts, Arithmetic(2, seed=1).load("test").texts
     assert first != second and sorted(first) == sorted(second)
 
 
 def test_training_with_another_seed_shows_nothing_that_is_held_out() -> None:
-    assert set(Source(seed=1).load("train").texts).isdisjoint(_load("validation").texts + _load("test").texts)
+    assert set(Arithmetic(seed=1).load("train").texts).isdisjoint(_load("validation").texts + _load("test").texts)
 
 
 @pytest.mark.parametrize("max_operands", [1, 5])
 def test_the_operands_are_checked_on_construction(max_operands: int) -> None:
     with pytest.raises(InputError, match=rf"corpus\.max_operands must be 2, 3 or 4, got {max_operands}"):
-        Source(max_operands=max_operands)
+        Arithmetic(max_operands=max_operands)
 
 
 def test_the_size_is_checked_on_construction() -> None:
     with pytest.raises(InputError, match=r"corpus\.size must be at least 1, got 0"):
-        Source(size=0)
+        Arithmetic(size=0)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_the_value_of_an_expression(expression: tuple, equals: int) -> None:
 
 
 def test_what_somebody_types_is_told_apart_as_the_numbers_are() -> None:
-    assert Source().tokenize("Twenty-one is odd") == ("twenty", "one", "is", "odd")
+    assert Arithmetic().tokenize("Twenty-one is odd") == ("twenty", "one", "is", "odd")
 
 
 # Results alone.
@@ -216,7 +216,7 @@ def test_what_somebody_types_is_told_apart_as_the_numbers_are() -> None:
 
 @cache
 def _results(split: str, max_operands: int = 3) -> Examples:
-    return Source(max_operands, ask="result").load(split)  # type: ignore[arg-type]
+    return Arithmetic(max_operands, ask="result").load(split)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -244,20 +244,20 @@ def test_results_are_asked_of_expressions_of_each_length_as_often_and_of_no_numb
     lengths = Counter(map(len, train.texts))
     assert lengths.keys() == {3, 5} and len(train) == 20000
     assert abs(lengths[3] - 10000) < 283  # four deviations of sqrt(20000) / 2
-    assert len(Source(size=50, ask="result").load("train")) == 50
+    assert len(Arithmetic(size=50, ask="result").load("train")) == 50
 
 
 def test_the_results_are_the_same_at_every_call() -> None:
-    first = Source(2, size=100, ask="result").load("train")
+    first = Arithmetic(2, size=100, ask="result").load("train")
     random.seed(3)
-    assert Source(2, size=100, ask="result").load("train") == first
-    assert Source(2, size=100, ask="result", seed=1).load("train") != first
+    assert Arithmetic(2, size=100, ask="result").load("train") == first
+    assert Arithmetic(2, size=100, ask="result", seed=1).load("train") != first
 
 
 def test_what_is_asked_for_is_checked_on_construction() -> None:
     with pytest.raises(InputError, match=r"^corpus\.ask must be one of words, result, got 'tags'\.$"):
-        Source(ask="tags")  # type: ignore[arg-type]
+        Arithmetic(ask="tags")  # type: ignore[arg-type]
 
 
 def test_a_result_is_written_with_spaces() -> None:
-    assert Source(ask="result").detokenize(("twenty", "one")) == "twenty one"
+    assert Arithmetic(ask="result").detokenize(("twenty", "one")) == "twenty one"

@@ -11,7 +11,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples, cmudict
-from ram.corpora.cmudict import Source
+from ram.corpora.cmudict import CMUDict
 
 DATA = Path(__file__).parents[3] / "../shared/data/cmudict"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="there is no cmudict in ../shared/data")
@@ -39,7 +39,7 @@ def small(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @cache
 def _published(split: str) -> Examples:
-    return Source(str(DATA)).load(split)  # type: ignore[arg-type]
+    return CMUDict(str(DATA)).load(split)  # type: ignore[arg-type]
 
 
 def _of(word: str, examples: Examples) -> list[tuple[str, tuple[str, ...]]]:
@@ -55,7 +55,7 @@ def _of(word: str, examples: Examples) -> list[tuple[str, tuple[str, ...]]]:
 def test_training_sees_every_pronunciation_and_the_others_one_of_which_any_is_right(
     tmp_path: Path, small: Path
 ) -> None:
-    parts = {split: Source(str(tmp_path)).load(split) for split in SPLITS}  # type: ignore[arg-type]
+    parts = {split: CMUDict(str(tmp_path)).load(split) for split in SPLITS}  # type: ignore[arg-type]
     assert {"".join(text) for part in parts.values() for text in part.texts} == set(WORDS)
     for split, part in parts.items():
         for word in {"".join(text) for text in part.texts}:
@@ -65,7 +65,7 @@ def test_training_sees_every_pronunciation_and_the_others_one_of_which_any_is_ri
 
 
 def test_the_stress_is_kept_on_request(tmp_path: Path, small: Path) -> None:
-    train = Source(str(tmp_path), stress=True).load("train")
+    train = CMUDict(str(tmp_path), stress=True).load("train")
     word = "".join(train.texts[0])
     first, second = word.upper()
     right = f"{first} AH0 {second} OW1", f"{first} AH1 {second} OW0", f"{first} IY2"
@@ -73,28 +73,28 @@ def test_the_stress_is_kept_on_request(tmp_path: Path, small: Path) -> None:
 
 
 def test_no_word_is_in_two_splits(tmp_path: Path, small: Path) -> None:
-    train, validation, test = (set(Source(str(tmp_path)).load(split).texts) for split in SPLITS)  # type: ignore[arg-type]
+    train, validation, test = (set(CMUDict(str(tmp_path)).load(split).texts) for split in SPLITS)  # type: ignore[arg-type]
     assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
     assert len(train | validation | test) == 676
-    assert set(Source(str(tmp_path), stress=True).load("test").texts) == test
+    assert set(CMUDict(str(tmp_path), stress=True).load("test").texts) == test
 
 
 def test_the_dictionary_is_downloaded_once(tmp_path: Path, small: Path) -> None:
-    first = Source(str(tmp_path / "data")).load("test")
+    first = CMUDict(str(tmp_path / "data")).load("test")
     shutil.rmtree(small)
-    assert Source(str(tmp_path / "data")).load("test") == first
+    assert CMUDict(str(tmp_path / "data")).load("test") == first
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["cmudict.dict"]
 
 
 def test_other_bytes_are_refused(tmp_path: Path, small: Path) -> None:
     (tmp_path / "cmudict.dict").write_bytes(SMALL + b"zzz Z IY1\n")
     with pytest.raises(InputError, match=rf"^{tmp_path}/cmudict\.dict is not the published file"):
-        Source(str(tmp_path)).load("test")
+        CMUDict(str(tmp_path)).load("test")
 
 
 def test_what_somebody_types_is_told_apart_letter_by_letter() -> None:
-    assert Source().tokenize(" Don't\n") == ("d", "o", "n", "'", "t")
-    assert Source().detokenize(("D", "OW", "N", "T")) == "D OW N T"
+    assert CMUDict().tokenize(" Don't\n") == ("d", "o", "n", "'", "t")
+    assert CMUDict().detokenize(("D", "OW", "N", "T")) == "D OW N T"
 
 
 @needs_data

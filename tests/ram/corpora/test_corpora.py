@@ -32,7 +32,13 @@ FILES = {"labelled_file": {"path": "reviews.tsv"}, "parallel_files": {"source": 
 
 
 def _source(name: str) -> Corpus:
-    return importlib.import_module(f"ram.corpora.{name}").Source(**FILES.get(name, {}))
+    module = importlib.import_module(f"ram.corpora.{name}")
+    (corpus,) = (
+        each
+        for each in vars(module).values()
+        if getattr(each, "__module__", "") == module.__name__ and hasattr(each, "load")
+    )
+    return corpus(**FILES.get(name, {}))
 
 
 class Touched(AssertionError):

@@ -84,7 +84,7 @@ def test_a_failed_download_leaves_nothing(
     (mirror.folder / "words.txt").write_bytes(DATA)
     assert fetch(str(root), "words.txt", url, _sha256(DATA)).read_bytes() == DATA
     del refusal
-    gc.collect()
+    gc.run_episode()
 
 
 def test_no_server(tmp_path: Path, mirror: SimpleNamespace) -> None:

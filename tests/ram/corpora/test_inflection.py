@@ -9,7 +9,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples, inflection
-from ram.corpora.inflection import Source
+from ram.corpora.inflection import Inflection
 
 DATA = Path(__file__).parents[3] / "../shared/data/inflection"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="there is no inflection in ../shared/data")
@@ -25,7 +25,7 @@ Publish = Callable[[ModuleType, dict[str, bytes]], Path]
 
 def test_the_tags_and_the_letters_become_letters(tmp_path: Path, publish_by_name: Publish) -> None:
     publish_by_name(inflection, SMALL)
-    source = Source(str(tmp_path))
+    source = Inflection(str(tmp_path))
     assert source.load("train") == Examples(
         (("<V>", "<IND>", "<PST>", "<1>", "<SG>", *"abbauen"), ("<N>", "<NOM>", "<PL>", *"Hahn")),
         (tuple("baute␣ab"), tuple("Hähne")),
@@ -33,12 +33,12 @@ def test_the_tags_and_the_letters_become_letters(tmp_path: Path, publish_by_name
     )
     assert source.load("validation").targets == (("s", "a", "h"),)
     assert source.load("test").texts == (("<N>", "<ACC>", "<SG>", *"zu␣Fuß"),)
-    assert Source(str(tmp_path), "spanish").load("validation").references == (("no vayan",),)
+    assert Inflection(str(tmp_path), "spanish").load("validation").references == (("no vayan",),)
 
 
 def test_what_somebody_types_is_read_as_the_files_are(tmp_path: Path, publish_by_name: Publish) -> None:
     publish_by_name(inflection, SMALL)
-    source = Source(str(tmp_path))
+    source = Inflection(str(tmp_path))
     assert source.tokenize(" abbauen V;IND;PST;1;SG\n") == source.load("train").texts[0]
     assert source.tokenize("abbauen\tV;IND;PST;1;SG") == source.load("train").texts[0]
     assert source.tokenize("zu Fuß N;ACC;SG") == source.load("test").texts[0]
@@ -46,17 +46,17 @@ def test_what_somebody_types_is_read_as_the_files_are(tmp_path: Path, publish_by
 
 def test_what_is_said_is_written_as_words(tmp_path: Path, publish_by_name: Publish) -> None:
     publish_by_name(inflection, SMALL)
-    train = Source(str(tmp_path)).load("train")
+    train = Inflection(str(tmp_path)).load("train")
     assert train.targets is not None and train.references is not None
-    written = [Source().detokenize(target) for target in train.targets]
+    written = [Inflection().detokenize(target) for target in train.targets]
     assert written == ["baute ab", "Hähne"] == [reference for (reference,) in train.references]
 
 
 def test_only_what_is_asked_for_is_downloaded_and_only_once(tmp_path: Path, publish_by_name: Publish) -> None:
     served, root = publish_by_name(inflection, SMALL), tmp_path / "new" / "data"
-    first = Source(str(root)).load("validation")
+    first = Inflection(str(root)).load("validation")
     shutil.rmtree(served)
-    assert Source(str(root)).load("validation") == first
+    assert Inflection(str(root)).load("validation") == first
     assert [path.name for path in root.iterdir()] == ["german-dev"]
 
 
@@ -64,18 +64,18 @@ def test_other_bytes_are_refused(tmp_path: Path, publish_by_name: Publish) -> No
     publish_by_name(inflection, SMALL)
     (tmp_path / "german-dev").write_bytes(b"sehen\tsieht\tV;IND;PRS;3;SG\n")
     with pytest.raises(InputError, match=f"^{tmp_path / 'german-dev'} is not the published file"):
-        Source(str(tmp_path)).load("validation")
+        Inflection(str(tmp_path)).load("validation")
 
 
 def test_the_language_is_checked_on_construction() -> None:
     with pytest.raises(InputError, match=r"^corpus\.language must be one of english, german, spanish, got 'latin'\.$"):
-        Source(language="latin")  # type: ignore[arg-type]
+        Inflection(language="latin")  # type: ignore[arg-type]
 
 
 def test_a_word_without_tags_is_refused() -> None:
     with pytest.raises(InputError, match=r"^'abbauen' does not say which form is asked for: write such as 'abbauen V;"):
-        Source().tokenize(" abbauen\n")
-    assert Source().tokenize("\n") == ()
+        Inflection().tokenize(" abbauen\n")
+    assert Inflection().tokenize("\n") == ()
 
 
 @needs_data
@@ -88,7 +88,7 @@ def test_a_word_without_tags_is_refused() -> None:
     ],
 )
 def test_the_published_words(language: str, lemma: str, form: str, tags: str) -> None:
-    source = Source(str(DATA), language)  # type: ignore[arg-type]
+    source = Inflection(str(DATA), language)  # type: ignore[arg-type]
     parts = [source.load(split) for split in ("train", "validation", "test")]  # type: ignore[arg-type]
     assert [len(part) for part in parts] == [10000, 1000, 1000]
     test = parts[2]

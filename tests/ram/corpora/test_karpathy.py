@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from envs import InputError
-from ram.corpora.karpathy import Source
+from ram.corpora.karpathy import KarpathyCaptions
 
 DATA = Path(__file__).parents[3] / "../shared/data/ucm_captions"
 
@@ -18,14 +18,14 @@ def entry(name: str, split: str, *captions: str, **more: Any) -> dict[str, Any]:
     return {"filename": name, "split": split, "sentences": [{"tokens": each.split()} for each in captions], **more}
 
 
-def write(folder: Path, *entries: dict[str, Any]) -> Source:
+def write(folder: Path, *entries: dict[str, Any]) -> KarpathyCaptions:
     """With a picture of 8 x 4 for every entry, whose grey is 10 times its number."""
     for number, each in enumerate(entries):
         path = folder / "images" / each.get("filepath", "") / each["filename"]
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 8), 10 * number + 10, np.uint8)).save(path)
     (folder / "dataset.json").write_text(json.dumps({"images": entries}))
-    return Source(str(folder), size=4, channels=1)
+    return KarpathyCaptions(str(folder), size=4, channels=1)
 
 
 def test_pictures_and_captions_go_together(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_pictures_and_captions_go_together(tmp_path: Path) -> None:
     assert train.images[:, 0, :, 0].tolist() == [[0, 10, 10, 0], [0, 30, 30, 0]]  # scaled to fit, on black
     assert source.load("validation").captions == ((("a", "pond"),),)
     assert source.load("test").captions == ((("a", "road"),),)
-    assert Source(str(tmp_path), size=4).load("test").images.shape == (1, 3, 4, 4)
+    assert KarpathyCaptions(str(tmp_path), size=4).load("test").images.shape == (1, 3, 4, 4)
 
 
 def test_raw_captions_serve_where_there_are_no_tokens(tmp_path: Path) -> None:
@@ -125,20 +125,20 @@ def test_a_broken_picture_is_named(tmp_path: Path) -> None:
 def test_a_file_of_another_format_is_refused(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text(text)
     with pytest.raises(InputError, match=told) as refused:
-        Source(str(tmp_path)).load("train")
+        KarpathyCaptions(str(tmp_path)).load("train")
     assert str(tmp_path / "dataset.json") in str(refused.value)
 
 
 def test_a_missing_file_and_wrong_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"dataset\.json cannot be read .*: corpus\.root must be its folder\.$"):
-        Source(str(tmp_path)).load("train")
+        KarpathyCaptions(str(tmp_path)).load("train")
     with pytest.raises(InputError, match=r"^corpus\.channels must be 1 or 3, got 2\.$"):
-        Source("x", channels=2)
+        KarpathyCaptions("x", channels=2)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is missing")
 def test_ucm_captions() -> None:
-    validation = Source(str(DATA), size=32).load("validation")
+    validation = KarpathyCaptions(str(DATA), size=32).load("validation")
     assert validation.images.shape == (210, 3, 32, 32)
     assert all(len(some) == 5 for some in validation.captions)
     assert 20 < float(validation.images.float().std()) < 100

@@ -8,7 +8,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples
-from ram.corpora.labelled_file import Source
+from ram.corpora.labelled_file import LabelledFile
 
 SPLITS = ("train", "validation", "test")
 
@@ -31,11 +31,11 @@ def _only(path: Path, data: bytes, **options: object) -> Examples:
     """The examples of a file, read as that of the test split."""
     path.write_bytes(data)
     known = _write(path.parent / "train.tsv", *_numbered(pos=3, neg=3))
-    return Source(known, test_path=str(path), **options).load("test")  # type: ignore[arg-type]
+    return LabelledFile(known, test_path=str(path), **options).load("test")  # type: ignore[arg-type]
 
 
 def test_one_file_is_parted_class_by_class(tmp_path: Path) -> None:
-    source = Source(_write(tmp_path / "a.tsv", *_numbered(pos=20, neg=40)), validation_share=0.2, test_share=0.1)
+    source = LabelledFile(_write(tmp_path / "a.tsv", *_numbered(pos=20, neg=40)), validation_share=0.2, test_share=0.1)
     parts = [source.load(split) for split in SPLITS]
     assert [Counter(part.targets) for part in parts] == [
         {"pos": 14, "neg": 28},
@@ -52,17 +52,17 @@ def test_the_splits_keep_the_order_of_the_file(tmp_path: Path) -> None:
     lines = _numbered(pos=20, neg=20)
     order = {line.split()[-1]: number for number, line in enumerate(lines)}
     for split in SPLITS:
-        numbers = [order[text[-1]] for text in Source(_write(tmp_path / "a.tsv", *lines)).load(split).texts]
+        numbers = [order[text[-1]] for text in LabelledFile(_write(tmp_path / "a.tsv", *lines)).load(split).texts]
         assert numbers == sorted(numbers)
 
 
 def test_rare_labels_stay_in_training(tmp_path: Path) -> None:
-    source = Source(_write(tmp_path / "a.tsv", *_numbered(pos=20, rare=2, single=1)))
+    source = LabelledFile(_write(tmp_path / "a.tsv", *_numbered(pos=20, rare=2, single=1)))
     assert set(source.load("train").targets) == {"pos", "rare", "single"}
 
 
 def test_own_files_for_both_others_leave_training_whole(tmp_path: Path) -> None:
-    source = Source(
+    source = LabelledFile(
         _write(tmp_path / "a.tsv", *_numbered(pos=10, neg=10)),
         validation_path=_write(tmp_path / "b.tsv", "pos\tone", "neg\ttwo"),
         test_path=_write(tmp_path / "c.tsv", "neg\tthree"),
@@ -74,7 +74,7 @@ def test_own_files_for_both_others_leave_training_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("own", "held_out"), [("validation", "test"), ("test", "validation")])
 def test_own_file_for_one_leaves_the_other_its_share(own: str, held_out: str, tmp_path: Path) -> None:
-    source = Source(
+    source = LabelledFile(
         _write(tmp_path / "a.tsv", *_numbered(pos=10, neg=10)),
         **{f"{own}_path": _write(tmp_path / "b.tsv", "pos\tone"), f"{held_out}_share": 0.3},  # type: ignore[arg-type]
     )
@@ -93,13 +93,13 @@ def test_a_line_is_label_tab_and_text(tmp_path: Path) -> None:
 
 def test_labels_are_any_words(tmp_path: Path) -> None:
     lines = ["Very Good\tone", "très bon\ttwo", "0\tthree", "Very Good\tfour", "très bon\tfive", "0\tsix"]
-    assert set(Source(_write(tmp_path / "a.tsv", *lines)).load("train").targets) == {"Very Good", "très bon", "0"}
+    assert set(LabelledFile(_write(tmp_path / "a.tsv", *lines)).load("train").targets) == {"Very Good", "très bon", "0"}
 
 
 def test_capital_letters_are_kept_on_request(tmp_path: Path) -> None:
     assert _only(tmp_path / "b.tsv", b"pos\tGood\n", lower=False).texts == (("Good",),)
-    assert Source("a.tsv", lower=False).tokenize("Good") == ("Good",)
-    assert Source("a.tsv").tokenize("Good") == ("good",)
+    assert LabelledFile("a.tsv", lower=False).tokenize("Good") == ("Good",)
+    assert LabelledFile("a.tsv").tokenize("Good") == ("good",)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_marks_line_ends_and_blank_lines_are_no_matter(data: bytes, tmp_path: Pa
 def test_a_path_may_start_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     _write(tmp_path / "a.tsv", *_numbered(pos=10))
-    assert len(Source("~/a.tsv").load("train")) == 8
+    assert len(LabelledFile("~/a.tsv").load("train")) == 8
 
 
 # What is refused.
@@ -139,7 +139,7 @@ def test_lines_without_label_tab_or_text_are_refused_by_file_and_line(line: str,
     with pytest.raises(
         InputError, match=rf"{tmp_path / 'spoilt.tsv'}, line 4: there must be a label, a tab and a text"
     ):
-        Source(**files).load(split)  # type: ignore[arg-type]
+        LabelledFile(**files).load(split)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -147,7 +147,7 @@ def test_lines_without_label_tab_or_text_are_refused_by_file_and_line(line: str,
 def test_a_label_that_training_lacks_is_refused_by_file_and_line(split: str, label: str, tmp_path: Path) -> None:
     known = _write(tmp_path / "a.tsv", *_numbered(pos=5, neg=5))
     other = _write(tmp_path / "b.tsv", "pos\tone", "", f"{label}\ttwo", "neg\tthree")
-    source = Source(known, **{f"{split}_path": other})
+    source = LabelledFile(known, **{f"{split}_path": other})
     with pytest.raises(InputError, match=f"{other}, line 3: '{label}' is no label of {known}"):
         source.load(split)  # type: ignore[arg-type]
 
@@ -161,16 +161,16 @@ def test_bytes_that_are_not_utf_8_are_refused_by_file_and_line(tmp_path: Path) -
 def test_an_empty_file_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(data)
     with pytest.raises(InputError, match=f"{tmp_path / 'a.tsv'} is empty"):
-        Source(str(tmp_path / "a.tsv")).load("train")
+        LabelledFile(str(tmp_path / "a.tsv")).load("train")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"{tmp_path / 'a.tsv'} cannot be read"):
-        Source(str(tmp_path / "a.tsv")).load("train")
+        LabelledFile(str(tmp_path / "a.tsv")).load("train")
 
 
 def test_too_few_lines_to_part_are_refused(tmp_path: Path) -> None:
-    source = Source(_write(tmp_path / "a.tsv", "pos\tone", "neg\ttwo"))
+    source = LabelledFile(_write(tmp_path / "a.tsv", "pos\tone", "neg\ttwo"))
     assert len(source.load("train")) == 2
     with pytest.raises(InputError, match=r"corpus\.validation_share"):
         source.load("validation")
@@ -180,9 +180,9 @@ def test_too_few_lines_to_part_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["validation_share", "test_share"])
 def test_shares_are_checked_on_construction(name: str, share: float) -> None:
     with pytest.raises(InputError, match=rf"corpus\.{name}"):
-        Source("a.tsv", **{name: share})  # type: ignore[arg-type]
+        LabelledFile("a.tsv", **{name: share})  # type: ignore[arg-type]
 
 
 def test_shares_must_leave_something() -> None:
     with pytest.raises(InputError, match="must leave something to train on"):
-        Source("a.tsv", validation_share=0.5, test_share=0.5)
+        LabelledFile("a.tsv", validation_share=0.5, test_share=0.5)

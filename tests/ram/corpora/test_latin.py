@@ -10,7 +10,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples
-from ram.corpora.latin import Source
+from ram.corpora.latin import Latin
 
 SPLITS = ("train", "validation", "test")
 
@@ -137,7 +137,7 @@ def _dictionary_form(verb: Form) -> str:
 
 @cache
 def _load(split: str, seed: int = 0) -> Examples:
-    return Source(seed=seed).load(split)  # type: ignore[arg-type]
+    return Latin(seed=seed).load(split)  # type: ignore[arg-type]
 
 
 def _names(split: str, seed: int = 0) -> list[str]:
@@ -232,24 +232,24 @@ def test_no_name_is_a_word_of_the_dictionary() -> None:
 
 
 def test_the_sentences_are_the_same_at_every_call() -> None:
-    first = Source(size=100).load("train")
+    first = Latin(size=100).load("train")
     random.seed(3)
-    assert Source(size=100).load("train") == first
-    assert Source(size=100, seed=1).load("train") != first
+    assert Latin(size=100).load("train") == first
+    assert Latin(size=100, seed=1).load("train") != first
 
 
 def test_the_size_is_that_of_training_alone() -> None:
     assert [len(_load(split)) for split in SPLITS] == [10000, 500, 1000]
-    assert len(Source(size=7).load("train")) == 7
-    assert Source(size=7).load("test") == _load("test")
+    assert len(Latin(size=7).load("train")) == 7
+    assert Latin(size=7).load("test") == _load("test")
     assert _load("test").references is None
 
 
 def test_what_somebody_types_is_told_apart_into_words() -> None:
-    assert Source().tokenize("Lupum puella non timet.") == ("lupum", "puella", "non", "timet", ".")
-    assert Source().detokenize(("the", "girl", "runs", ".")) == "the girl runs."
+    assert Latin().tokenize("Lupum puella non timet.") == ("lupum", "puella", "non", "timet", ".")
+    assert Latin().detokenize(("the", "girl", "runs", ".")) == "the girl runs."
 
 
 def test_the_size_is_checked_on_construction() -> None:
     with pytest.raises(InputError, match=r"^corpus\.size must be at least 1, got 0\.$"):
-        Source(size=0)
+        Latin(size=0)

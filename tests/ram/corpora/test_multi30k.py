@@ -12,7 +12,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples, multi30k
-from ram.corpora.multi30k import Source
+from ram.corpora.multi30k import Multi30k
 
 DATA = Path(__file__).parents[3] / "../shared/data/multi30k"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="there is no multi30k in ../shared/data")
@@ -50,19 +50,19 @@ def _tagged(expected: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 @pytest.mark.parametrize("number", range(len(TAGGED)))
 def test_tags_tell_how_a_word_was_written(number: int, tmp_path: Path, publish: Publish) -> None:
     publish(multi30k, SMALL)
-    examples = Source(str(tmp_path), ask="tags").load("train")
+    examples = Multi30k(str(tmp_path), ask="tags").load("train")
     assert examples.targets is not None
     assert (examples.texts[number], examples.targets[number]) == _tagged(TAGGED[number][1])
 
 
 def test_what_somebody_types_gets_the_words_that_are_tagged() -> None:
-    tokenize = Source(ask="tags").tokenize
+    tokenize = Multi30k(ask="tags").tokenize
     assert [tokenize(sentence) for sentence, _ in TAGGED] == [_tagged(expected)[0] for _, expected in TAGGED]
 
 
 def test_sentences_stand_in_small_letters_with_their_signs(tmp_path: Path, publish: Publish) -> None:
     publish(multi30k, SMALL)
-    source = Source(str(tmp_path))
+    source = Multi30k(str(tmp_path))
     texts = source.load("train").texts
     assert texts[2] == ("two", "young", ",", "white", "males", "are", "outside", ".")
     assert texts[3] == ("a", "kid", "at", "mcdonald's", ",", "in", "the", "usa", "!")
@@ -74,9 +74,9 @@ def test_sentences_stand_in_small_letters_with_their_signs(tmp_path: Path, publi
 
 def test_only_what_is_asked_for_is_downloaded_and_only_once(tmp_path: Path, publish: Publish) -> None:
     served, root = publish(multi30k, SMALL), tmp_path / "new" / "data"
-    first = Source(str(root)).load("test")
+    first = Multi30k(str(root)).load("test")
     shutil.rmtree(served)
-    assert Source(str(root)).load("test") == first
+    assert Multi30k(str(root)).load("test") == first
     assert [path.name for path in root.iterdir()] == ["test_2016_flickr.en.gz"]
 
 
@@ -84,12 +84,12 @@ def test_other_bytes_are_refused(tmp_path: Path, publish: Publish) -> None:
     publish(multi30k, SMALL)
     (tmp_path / "val.en.gz").write_bytes(gzip.compress(b"A dog.\n"))
     with pytest.raises(InputError, match=f"{tmp_path / 'val.en.gz'} is not the published file"):
-        Source(str(tmp_path)).load("validation")
+        Multi30k(str(tmp_path)).load("validation")
 
 
 def test_one_asks_for_words_or_tags() -> None:
     with pytest.raises(InputError, match=r"corpus\.ask must be one of words, tags, got 'labels'"):
-        Source(ask="labels")  # type: ignore[arg-type]
+        Multi30k(ask="labels")  # type: ignore[arg-type]
 
 
 @needs_data
@@ -102,8 +102,8 @@ def test_one_asks_for_words_or_tags() -> None:
     ],
 )
 def test_the_published_sentences(split: str, count: int, first: str) -> None:
-    load = partial(Source(str(DATA)).load, split)
-    sentences, tagged = load(), Source(str(DATA), ask="tags").load(split)  # type: ignore[arg-type]
+    load = partial(Multi30k(str(DATA)).load, split)
+    sentences, tagged = load(), Multi30k(str(DATA), ask="tags").load(split)  # type: ignore[arg-type]
     assert len(sentences) == len(tagged) == count
     assert sentences.texts[0] == tuple(first.split()) and sentences.targets is None
     assert tagged.targets is not None

@@ -10,7 +10,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples, multi30k_translation
-from ram.corpora.multi30k_translation import Source
+from ram.corpora.multi30k_translation import Multi30kTranslation
 
 DATA = Path(__file__).parents[3] / "../shared/data/multi30k"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="there is no multi30k in ../shared/data")
@@ -35,7 +35,7 @@ Publish = Callable[[ModuleType, dict[str, bytes]], Path]
 
 def test_pairs_in_small_letters_with_the_sentence_as_the_reference(tmp_path: Path, publish_by_name: Publish) -> None:
     publish_by_name(multi30k_translation, SMALL)
-    source = Source(str(tmp_path))
+    source = Multi30kTranslation(str(tmp_path))
     assert source.load("train") == Examples(
         (("ein", "hund", "rennt", "."), ("zwei", "müde", "katzen")),
         (("a", "dog", "runs", "."), ("two", "tired", "cats")),
@@ -47,17 +47,17 @@ def test_pairs_in_small_letters_with_the_sentence_as_the_reference(tmp_path: Pat
 
 def test_source_target_and_test_set_are_chosen(tmp_path: Path, publish_by_name: Publish) -> None:
     publish_by_name(multi30k_translation, SMALL)
-    examples = Source(str(tmp_path), "en", "fr").load("validation")
+    examples = Multi30kTranslation(str(tmp_path), "en", "fr").load("validation")
     assert examples == Examples((("a", "man", "."),), (("un", "homme", "."),), (("un homme.",),))
-    examples = Source(str(tmp_path), "cs", "en", "test_2018_flickr").load("test")
+    examples = Multi30kTranslation(str(tmp_path), "cs", "en", "test_2018_flickr").load("test")
     assert examples == Examples((("kráva",),), (("one", "cow"),), (("one cow",),))
 
 
 def test_only_what_is_asked_for_is_downloaded_and_only_once(tmp_path: Path, publish_by_name: Publish) -> None:
     served, root = publish_by_name(multi30k_translation, SMALL), tmp_path / "new" / "data"
-    first = Source(str(root)).load("test")
+    first = Multi30kTranslation(str(root)).load("test")
     shutil.rmtree(served)
-    assert Source(str(root)).load("test") == first
+    assert Multi30kTranslation(str(root)).load("test") == first
     assert sorted(path.name for path in root.iterdir()) == ["test_2016_flickr.de.gz", "test_2016_flickr.en.gz"]
 
 
@@ -66,12 +66,12 @@ def test_other_bytes_are_refused(name: str, tmp_path: Path, publish_by_name: Pub
     publish_by_name(multi30k_translation, SMALL)
     (tmp_path / name).write_bytes(gzip.compress(b"A dog.\n"))
     with pytest.raises(InputError, match=f"^{tmp_path / name} is not the published file"):
-        Source(str(tmp_path)).load("validation")
+        Multi30kTranslation(str(tmp_path)).load("validation")
 
 
 def test_what_somebody_types_and_what_is_written() -> None:
-    assert Source().tokenize("Zwei Hunde, müde.") == ("zwei", "hunde", ",", "müde", ".")
-    assert Source().detokenize(("two", "dogs", ",", "tired", ".")) == "two dogs, tired."
+    assert Multi30kTranslation().tokenize("Zwei Hunde, müde.") == ("zwei", "hunde", ",", "müde", ".")
+    assert Multi30kTranslation().detokenize(("two", "dogs", ",", "tired", ".")) == "two dogs, tired."
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_somebody_types_and_what_is_written() -> None:
 )
 def test_wrong_options_are_refused_on_construction(options: dict[str, str], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        Source(**options)  # type: ignore[arg-type]
+        Multi30kTranslation(**options)  # type: ignore[arg-type]
 
 
 @needs_data
@@ -111,7 +111,7 @@ def test_wrong_options_are_refused_on_construction(options: dict[str, str], told
     ],
 )
 def test_the_published_pairs(split: str, count: int, text: str, target: str) -> None:
-    examples = Source(str(DATA)).load(split)  # type: ignore[arg-type]
+    examples = Multi30kTranslation(str(DATA)).load(split)  # type: ignore[arg-type]
     assert len(examples) == count
     assert examples.targets is not None and examples.references is not None
     assert " ".join(examples.texts[0]).startswith(text)
@@ -131,7 +131,7 @@ def test_the_published_pairs(split: str, count: int, text: str, target: str) -> 
     ],
 )
 def test_the_published_test_sets(source: str, target: str, test: str, count: int, first: str, reference: str) -> None:
-    examples = Source(str(DATA), source, target, test).load("test")  # type: ignore[arg-type]
+    examples = Multi30kTranslation(str(DATA), source, target, test).load("test")  # type: ignore[arg-type]
     assert len(examples) == count and examples.references is not None
     assert examples.texts[0][0] == first
     assert examples.references[0][0].startswith(reference)

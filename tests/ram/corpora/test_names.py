@@ -9,7 +9,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples
-from ram.corpora.names import Source, invented_name
+from ram.corpora.names import Names, invented_name
 
 SPLITS = ("train", "validation", "test")
 
@@ -27,7 +27,7 @@ ORDINARY = set(re.sub(r"\(.*?\)|[A-C]", "", " ".join([*FORMS, *FORMS.values()]))
 
 @cache
 def _load(split: str, seed: int = 0) -> Examples:
-    return Source(seed=seed).load(split)  # type: ignore[arg-type]
+    return Names(seed=seed).load(split)  # type: ignore[arg-type]
 
 
 def _read(text: tuple[str, ...]) -> tuple[str, dict[str, str]]:
@@ -68,7 +68,7 @@ def test_an_answer_and_its_alignment_by_hand() -> None:
 
 
 def test_every_form_is_as_often() -> None:
-    answers = Counter(_read(text)[0] for text in Source(size=6000).load("train").texts)
+    answers = Counter(_read(text)[0] for text in Names(size=6000).load("train").texts)
     assert answers.keys() == set(FORMS.values())
     assert all(abs(count - 1000) < 116 for count in answers.values())  # four deviations of sqrt(6000 * 5) / 6
 
@@ -100,25 +100,25 @@ def test_names_are_two_or_three_syllables() -> None:
 
 
 def test_the_sentences_are_the_same_at_every_call() -> None:
-    first = Source(size=100).load("train")
+    first = Names(size=100).load("train")
     random.seed(3)
-    assert Source(size=100).load("train") == first
-    assert Source(size=100, seed=1).load("train") != first
+    assert Names(size=100).load("train") == first
+    assert Names(size=100, seed=1).load("train") != first
 
 
 def test_the_size_is_that_of_training_alone() -> None:
     assert [len(_load(split)) for split in SPLITS] == [10000, 500, 1000]
-    assert len(Source(size=7).load("train")) == 7
-    assert Source(size=7).load("test") == _load("test")
+    assert len(Names(size=7).load("train")) == 7
+    assert Names(size=7).load("test") == _load("test")
 
 
 def test_what_somebody_types_and_what_is_answered() -> None:
     typed = "My name is Tamilo, I come from Resa"
-    assert Source().tokenize(typed) == ("my", "name", "is", "tamilo", ",", "i", "come", "from", "resa")
+    assert Names().tokenize(typed) == ("my", "name", "is", "tamilo", ",", "i", "come", "from", "resa")
     answer = ("welcome", "resa", ",", "friend", "of", "tamilo")
-    assert Source().detokenize(answer) == "welcome resa, friend of tamilo"
+    assert Names().detokenize(answer) == "welcome resa, friend of tamilo"
 
 
 def test_the_size_is_checked_on_construction() -> None:
     with pytest.raises(InputError, match=r"^corpus\.size must be at least 1, got 0\.$"):
-        Source(size=0)
+        Names(size=0)

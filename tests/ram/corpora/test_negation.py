@@ -10,7 +10,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples
-from ram.corpora.negation import Source
+from ram.corpora.negation import Negation
 
 SPLITS = ("train", "validation", "test")
 GOOD = {"good", "great", "fine", "lovely", "brilliant", "charming", "funny", "wonderful", "clever", "moving"}
@@ -21,7 +21,7 @@ LARGEST = 16000
 
 @cache
 def _load(split: str, size: int = LARGEST, seed: int = 0) -> Examples:
-    return Source(size, seed).load(split)  # type: ignore[arg-type]
+    return Negation(size, seed).load(split)  # type: ignore[arg-type]
 
 
 def _read(text: Sequence[str]) -> tuple[str, str | None]:
@@ -116,13 +116,13 @@ def test_every_negation_turns_as_many_good_words_as_bad(split: str) -> None:
 
 
 def test_the_sentences_are_the_same_at_every_call() -> None:
-    first = Source(400).load("train")
+    first = Negation(400).load("train")
     random.seed(3)
-    assert Source(400).load("train") == first
-    assert Source(400, seed=1).load("train") != first
+    assert Negation(400).load("train") == first
+    assert Negation(400, seed=1).load("train") != first
 
 
 @pytest.mark.parametrize("size", [15, 16001])
 def test_the_size_is_checked_on_construction(size: int) -> None:
     with pytest.raises(InputError, match=rf"corpus\.size must be in 16 \.\. 16000, got {size}"):
-        Source(size=size)
+        Negation(size=size)

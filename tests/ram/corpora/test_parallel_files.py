@@ -7,7 +7,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples, detokenize
-from ram.corpora.parallel_files import Source, read_pairs
+from ram.corpora.parallel_files import ParallelFiles, read_pairs
 
 SPLITS = ("train", "validation", "test")
 
@@ -73,7 +73,7 @@ def test_a_pair_of_which_either_line_is_empty_is_passed_over(tmp_path: Path) -> 
 
 
 def test_one_pair_of_files_is_parted(tmp_path: Path) -> None:
-    source = Source(**_numbered(tmp_path, 50), validation_share=0.2, test_share=0.1)
+    source = ParallelFiles(**_numbered(tmp_path, 50), validation_share=0.2, test_share=0.1)
     parts = [source.load(split) for split in SPLITS]  # type: ignore[arg-type]
     assert [len(part) for part in parts] == [35, 10, 5]
     for part in parts:
@@ -87,7 +87,7 @@ def test_one_pair_of_files_is_parted(tmp_path: Path) -> None:
 
 
 def test_own_files_for_both_others_leave_training_whole(tmp_path: Path) -> None:
-    source = Source(
+    source = ParallelFiles(
         **_numbered(tmp_path, 10),
         validation_source=_write(tmp_path / "v.de", "eins"),
         validation_target=_write(tmp_path / "v.en", "one"),
@@ -102,7 +102,7 @@ def test_own_files_for_both_others_leave_training_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("own", "held_out"), [("validation", "test"), ("test", "validation")])
 def test_own_files_for_one_leave_the_other_its_share(own: str, held_out: str, tmp_path: Path) -> None:
     more = {f"{own}_source": _write(tmp_path / "o.de", "eins"), f"{own}_target": _write(tmp_path / "o.en", "one")}
-    source = Source(**_numbered(tmp_path, 20), **more, **{f"{held_out}_share": 0.3})  # type: ignore[arg-type]
+    source = ParallelFiles(**_numbered(tmp_path, 20), **more, **{f"{held_out}_share": 0.3})  # type: ignore[arg-type]
     train, other = source.load("train"), source.load(held_out)  # type: ignore[arg-type]
     assert (len(train), len(other)) == (14, 6)
     assert set(train.texts).isdisjoint(other.texts)
@@ -111,20 +111,20 @@ def test_own_files_for_one_leave_the_other_its_share(own: str, held_out: str, tm
 
 def test_capital_letters_are_kept_on_request(tmp_path: Path) -> None:
     paths = _write(tmp_path / "a.de", *["Der Hund"] * 5), _write(tmp_path / "a.en", *["The Dog"] * 5)
-    source = Source(*paths, validation_share=0.2, test_share=0.2, lower=False)
+    source = ParallelFiles(*paths, validation_share=0.2, test_share=0.2, lower=False)
     examples = source.load("train")
     assert examples.texts[0] == ("Der", "Hund") and examples.targets is not None
     assert examples.targets[0] == ("The", "Dog") and examples.references == (("The Dog",),) * 3
     assert source.tokenize("Der Hund!") == ("Der", "Hund", "!")
-    assert Source("a", "b").tokenize("Der Hund!") == ("der", "hund", "!")
+    assert ParallelFiles("a", "b").tokenize("Der Hund!") == ("der", "hund", "!")
     assert source.detokenize(("The", "Dog", "!")) == "The Dog!"
 
 
 def test_paths_may_start_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     _numbered(tmp_path, 10)
-    assert len(Source("~/a.de", "~/a.en").load("train")) == 8
-    own = Source("~/a.de", "~/a.en", test_source="~/a.de", test_target="~/a.en")
+    assert len(ParallelFiles("~/a.de", "~/a.en").load("train")) == 8
+    own = ParallelFiles("~/a.de", "~/a.en", test_source="~/a.de", test_target="~/a.en")
     assert len(own.load("test")) == 10
 
 
@@ -159,7 +159,7 @@ def test_files_without_a_pair_are_refused(source: bytes, target: bytes, tmp_path
 def test_a_missing_file_is_refused(missing: str, tmp_path: Path) -> None:
     files = _numbered(tmp_path, 10) | {missing: str(tmp_path / "nowhere")}
     with pytest.raises(InputError, match=rf"^{tmp_path}/nowhere cannot be read"):
-        Source(**files).load("train")  # type: ignore[arg-type]
+        ParallelFiles(**files).load("train")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -167,11 +167,11 @@ def test_a_missing_file_is_refused(missing: str, tmp_path: Path) -> None:
 def test_half_a_pair_of_paths_is_refused_on_construction(split: str, side: str) -> None:
     told = rf"^corpus\.{split}_source and corpus\.{split}_target go together: give both or neither\.$"
     with pytest.raises(InputError, match=told):
-        Source("a", "b", **{f"{split}_{side}": "c"})  # type: ignore[arg-type]
+        ParallelFiles("a", "b", **{f"{split}_{side}": "c"})  # type: ignore[arg-type]
 
 
 def test_too_few_lines_to_part_are_refused(tmp_path: Path) -> None:
-    source = Source(**_numbered(tmp_path, 2))
+    source = ParallelFiles(**_numbered(tmp_path, 2))
     assert len(source.load("train")) == len(source.load("test")) == 1
     with pytest.raises(InputError, match=r"^The validation split would be empty: 2 examples are too few to part by"):
         source.load("validation")
@@ -181,9 +181,9 @@ def test_too_few_lines_to_part_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["validation_share", "test_share"])
 def test_shares_are_checked_on_construction(name: str, share: float) -> None:
     with pytest.raises(InputError, match=rf"^corpus\.{name} must lie between 0 and 1, got {share}"):
-        Source("a", "b", **{name: share})  # type: ignore[arg-type]
+        ParallelFiles("a", "b", **{name: share})  # type: ignore[arg-type]
 
 
 def test_shares_must_leave_something() -> None:
     with pytest.raises(InputError, match="must leave something to train on"):
-        Source("a", "b", validation_share=0.5, test_share=0.5)
+        ParallelFiles("a", "b", validation_share=0.5, test_share=0.5)

@@ -8,7 +8,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples
-from ram.corpora.reversal import Source
+from ram.corpora.reversal import Reversal
 
 SPLITS = ("train", "validation", "test")
 LETTERS = set("abcdefghijklmnopqrstuvwxyz")
@@ -16,7 +16,7 @@ LETTERS = set("abcdefghijklmnopqrstuvwxyz")
 
 @cache
 def _load(split: str) -> Examples:
-    return Source().load(split)  # type: ignore[arg-type]
+    return Reversal().load(split)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -49,44 +49,44 @@ def test_every_length_is_as_often_among_those_held_out() -> None:
 
 def test_the_sizes_and_lengths_are_the_options() -> None:
     assert [len(_load(split)) for split in SPLITS] == [10000, 500, 1000]
-    small = Source(max_length=3, size=20)
+    small = Reversal(max_length=3, size=20)
     assert len(small.load("train")) == 20
     assert len(small.load("validation")) == 500 and len(small.load("test")) == 1000
     assert {len(text) for text in small.load("test").texts} == {1, 2, 3}
 
 
 def test_only_the_test_split_is_longer_on_request() -> None:
-    longer = Source(max_length=4, test_max_length=9, size=500)
+    longer = Reversal(max_length=4, test_max_length=9, size=500)
     assert max(map(len, longer.load("test").texts)) == 9
-    plain = Source(max_length=4, size=500)
+    plain = Reversal(max_length=4, size=500)
     assert longer.load("train") == plain.load("train")
     assert longer.load("validation") == plain.load("validation")
-    shorter = Source(max_length=4, test_max_length=2)
+    shorter = Reversal(max_length=4, test_max_length=2)
     assert {len(text) for text in shorter.load("test").texts} == {1, 2}
 
 
 def test_the_sequences_are_the_same_at_every_call() -> None:
-    first = Source(size=100).load("train")
+    first = Reversal(size=100).load("train")
     random.seed(3)
-    assert Source(size=100).load("train") == first
-    assert Source(size=100, seed=1).load("train") != first
-    assert Source(seed=1).load("test") != _load("test")
+    assert Reversal(size=100).load("train") == first
+    assert Reversal(size=100, seed=1).load("train") != first
+    assert Reversal(seed=1).load("test") != _load("test")
 
 
 def test_no_sequence_of_a_split_is_in_another() -> None:
     train, validation, test = (set(_load(split).texts) for split in SPLITS)
     assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
-    assert set(Source(seed=1).load("train").texts).isdisjoint(validation | test)
-    longer = Source(max_length=4, test_max_length=9)
+    assert set(Reversal(seed=1).load("train").texts).isdisjoint(validation | test)
+    longer = Reversal(max_length=4, test_max_length=9)
     assert set(longer.load("test").texts).isdisjoint(longer.load("train").texts)
 
 
 def test_what_somebody_types_is_told_apart_letter_by_letter_and_written_without_spaces() -> None:
-    assert Source().tokenize("Ab c") == ("a", "b", "c")
-    assert Source().detokenize(("c", "b", "a")) == "cba"
+    assert Reversal().tokenize("Ab c") == ("a", "b", "c")
+    assert Reversal().detokenize(("c", "b", "a")) == "cba"
 
 
 @pytest.mark.parametrize("option", ["max_length", "test_max_length", "size"])
 def test_the_options_are_checked_on_construction(option: str) -> None:
     with pytest.raises(InputError, match=rf"^corpus\.{option} must be at least 1, got 0\.$"):
-        Source(**{option: 0})
+        Reversal(**{option: 0})

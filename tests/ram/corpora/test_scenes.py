@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from envs import InputError
-from ram.corpora.scenes import DIGITS, Source, Thing, holds, parse
+from ram.corpora.scenes import DIGITS, DigitScenes, Thing, holds, parse
 
-SMALL = Source(num_train=60)
+SMALL = DigitScenes(num_train=60)
 SCENE = (
     Thing("three", "large", "bright", 10, 50),
     Thing("seven", "small", "dark", 30, 20),
@@ -29,13 +29,13 @@ def test_all_captions_are_right_and_name_what_they_name(train) -> None:  # type:
     assert len(train) == 60 and train.images.shape == (60, 1, 64, 64)
     for place in range(5):
         said = [some[place] for some in train.captions]
-        assert SMALL.judge(said, train.facts) == dict.fromkeys(("grammatical", "true", "complete", "right"), 100)
-    for captions, scene in zip(train.captions, train.facts, strict=True):
+        assert SMALL.judge(said, train.annotations) == dict.fromkeys(("grammatical", "true", "complete", "right"), 100)
+    for captions, scene in zip(train.captions, train.annotations, strict=True):
         for words in captions:
             for word, numbers in zip(words, SMALL.named(words, scene), strict=True):
                 assert bool(numbers) == (word in DIGITS)
                 assert all(word == scene[n].digit for n in numbers)
-    assert {len(scene) for scene in train.facts} == {1, 2, 3, 4}
+    assert {len(scene) for scene in train.annotations} == {1, 2, 3, 4}
     assert len({words for some in train.captions for words in some}) > 200
     middle = [words for some in train.captions for words in some if words[-1] == "middle"]
     assert len({words[-4:] for words in middle}) >= 4
@@ -43,11 +43,11 @@ def test_all_captions_are_right_and_name_what_they_name(train) -> None:  # type:
 
 def test_captions_of_other_scenes_are_not_right(train) -> None:  # type: ignore[no-untyped-def]
     said = [some[0] for some in train.captions]
-    assert SMALL.judge(said, train.facts[7:] + train.facts[:7])["right"] < 10
+    assert SMALL.judge(said, train.annotations[7:] + train.annotations[:7])["right"] < 10
 
 
 def test_boxes_hold_the_ink_and_objects_do_not_touch(train) -> None:  # type: ignore[no-untyped-def]
-    for image, boxes, scene in zip(train.images[:, 0], train.boxes, train.facts, strict=True):
+    for image, boxes, scene in zip(train.images[:, 0], train.boxes, train.annotations, strict=True):
         outside = image.clone()
         for (left, top, right, bottom), thing in zip(boxes.int().tolist(), scene, strict=False):
             ink = image[top : bottom + 1, left : right + 1]
@@ -67,7 +67,7 @@ def test_splits_are_their_own_and_the_same_at_every_call() -> None:
     assert torch.equal(first.images, again.images) and first.captions == again.captions
     assert len(first) == len(other) == 1000
     assert not torch.equal(first.images, other.images) and first.captions != other.captions
-    assert Source(num_train=60, seed=1).load("train").captions != SMALL.load("train").captions
+    assert DigitScenes(num_train=60, seed=1).load("train").captions != SMALL.load("train").captions
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_what_a_model_says_is_read_as_a_user_would_write_it() -> None:
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, int], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        Source(**options)
+        DigitScenes(**options)

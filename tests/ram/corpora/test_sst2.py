@@ -10,7 +10,7 @@ import pytest
 
 from envs.errors import InputError
 from ram.corpora import Examples, sst2
-from ram.corpora.sst2 import Source
+from ram.corpora.sst2 import SST2
 
 SENTIMENT = Path(__file__).parents[3] / "../shared/data/sentiment"
 needs_data = pytest.mark.skipif(not SENTIMENT.is_dir(), reason="there is no sentiment in ../shared/data")
@@ -25,7 +25,7 @@ Publish = Callable[[ModuleType, dict[str, bytes]], Path]
 
 def test_the_label_is_the_first_sign(tmp_path: Path, publish: Publish) -> None:
     publish(sst2, SMALL)
-    source = Source(str(tmp_path))
+    source = SST2(str(tmp_path))
     assert source.load("train") == Examples(
         (("a", "fine", ",", "fine", "film", "."), ("it", "does", "n't", "work"), ("crème", "brûlée")),
         ("positive", "negative", "positive"),
@@ -36,9 +36,9 @@ def test_the_label_is_the_first_sign(tmp_path: Path, publish: Publish) -> None:
 
 def test_only_what_is_asked_for_is_downloaded_and_only_once(tmp_path: Path, publish: Publish) -> None:
     served, root = publish(sst2, SMALL), tmp_path / "new" / "data"
-    first = Source(str(root)).load("validation")
+    first = SST2(str(root)).load("validation")
     shutil.rmtree(served)
-    assert Source(str(root)).load("validation") == first
+    assert SST2(str(root)).load("validation") == first
     assert [path.name for path in root.iterdir()] == ["stsa.binary.dev"]
 
 
@@ -46,12 +46,12 @@ def test_other_bytes_are_refused(tmp_path: Path, publish: Publish) -> None:
     publish(sst2, SMALL)
     (tmp_path / "stsa.binary.test").write_bytes(b"1 fine\n")
     with pytest.raises(InputError, match=f"{tmp_path / 'stsa.binary.test'} is not the published file"):
-        Source(str(tmp_path)).load("test")
+        SST2(str(tmp_path)).load("test")
 
 
 def test_what_somebody_types_is_told_apart_as_the_reviews_are() -> None:
     typed = "It's heavy-handed, isn't it?"
-    assert Source().tokenize(typed) == ("it", "'s", "heavy-handed", ",", "is", "n't", "it", "?")
+    assert SST2().tokenize(typed) == ("it", "'s", "heavy-handed", ",", "is", "n't", "it", "?")
 
 
 @needs_data
@@ -64,7 +64,7 @@ def test_what_somebody_types_is_told_apart_as_the_reviews_are() -> None:
     ],
 )
 def test_the_published_reviews(split: str, positive: int, negative: int, first: str, label: str) -> None:
-    examples = Source(str(SENTIMENT)).load(split)  # type: ignore[arg-type]
+    examples = SST2(str(SENTIMENT)).load(split)  # type: ignore[arg-type]
     assert Counter(examples.targets) == {"positive": positive, "negative": negative}
     words = tuple(first.split())
     assert (examples.texts[0][: len(words)], examples.targets[0]) == (words, label)

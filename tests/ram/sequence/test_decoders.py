@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs import InputError
-from ram.attention import Attention, MultiHead, padding_mask
-from ram.attention.positions import Learned, NoPositions, Numbered
+from ram.attention import Attention, MultiHeadAttention, padding_mask
+from ram.attention.positions import LearnedPositions, LinearPositions, NoPositions
 from ram.attention.scores import Additive, Content, Dot, General, Location, ScaledDot
 from ram.attention.selection import (
     Diagonal,
@@ -29,29 +29,32 @@ from ram.attention.selection import (
 )
 from ram.sequence import encoders
 from ram.sequence.decoders import (
-    Attending,
-    Decoded,
+    ContextModule,
+    CrossAttention,
     Decoder,
+    DecoderOutput,
+    DecoderSizes,
     Handover,
     Memory,
-    Reading,
-    Recurrent,
-    Reencoding,
-    Transformer,
-    Widths,
+    RecurrentDecoder,
+    ReencodedContext,
+    TransformerDecoder,
 )
-from ram.sequence.search import take_rows
+from ram.sequence.search import index_rows
 
 SIZE = 4
-OWN, ALIKE = Widths(inputs=3, vectors=5, states=6, summary=7), Widths(inputs=3, vectors=SIZE, states=SIZE, summary=SIZE)
-"""Widths that are all different, and those that products and handover=state need."""
+OWN, ALIKE = (
+    DecoderSizes(inputs=3, vectors=5, states=6, summary=7),
+    DecoderSizes(inputs=3, vectors=SIZE, states=SIZE, summary=SIZE),
+)
+"""Widths that are all different, and those that products and bridge=state need."""
 
 CELLS: Any = ("rnn", "gru", "lstm")
 HANDOVERS: Any = get_args(Handover)
 MODES: dict[str, dict[str, Any]] = {
     "before": {"read": "before"},
-    "fed": {"read": "after", "feed": True},
-    "unfed": {"read": "after", "feed": False},
+    "fed": {"read": "after", "input_feeding": True},
+    "unfed": {"read": "after", "input_feeding": False},
 }
 SCORES: dict[str, Any] = {
     "dot": Dot,
@@ -73,48 +76,48 @@ SELECTIONS: dict[str, Any] = {
     "local_p": partial(LocalPredictive, half_width=2),
 }
 REENCODERS: dict[str, Any] = {
-    "bigru": partial(encoders.Recurrent, cell="gru", size=3, bidirectional=True),
-    "lstm": partial(encoders.Recurrent, size=5),
-    "transformer": partial(encoders.Transformer, size=4, num_heads=2, num_layers=1),
-    "hard": partial(encoders.AttentiveRecurrent, over="below", cell="rnn", size=4, looks_back=False, select=Hard),
+    "bigru": partial(encoders.RecurrentEncoder, cell="gru", size=3, bidirectional=True),
+    "lstm": partial(encoders.RecurrentEncoder, size=5),
+    "transformer": partial(encoders.TransformerEncoder, size=4, num_heads=2, num_layers=1),
+    "hard": partial(encoders.AttentiveRecurrentEncoder, over="below", cell="rnn", size=4, causal=False, select=Hard),
 }
-small = partial(Transformer, size=SIZE, num_heads=2, hidden_size=5)
+small = partial(TransformerDecoder, size=SIZE, num_heads=2, hidden_size=5)
 
 
-def recurrent(handover: Handover = "none", **options: Any) -> Callable[[], Decoder]:
+def recurrent(bridge: Handover = "none", **options: Any) -> Callable[[], Decoder]:
     """With widths of its own for everything, as far as the options allow."""
     score = options.pop("score", None)
     if score is not None:
-        options["reading"] = partial(options["reading"], score=SCORES[score])
+        options["context"] = partial(options["context"], score=SCORES[score])
     products = score in ("dot", "scaled_dot", "content")
-    widths = ALIKE if handover == "state" or products else OWN
-    return partial(Recurrent, widths, size=SIZE, handover=handover, **options)
+    widths = ALIKE if bridge == "state" or products else OWN
+    return partial(RecurrentDecoder, widths, size=SIZE, bridge=bridge, **options)
 
 
 WITHOUT = {
-    f"{cell}_{layers}_{handover}": recurrent(handover, cell=cell, num_layers=layers, dropout=0.3)
-    for cell, layers, handover in product(CELLS, (1, 2), HANDOVERS)
+    f"{cell}_{layers}_{bridge}": recurrent(bridge, cell=cell, num_layers=layers, dropout=0.3)
+    for cell, layers, bridge in product(CELLS, (1, 2), HANDOVERS)
 }
 """Those that know of the source what was handed over."""
 
 READING: dict[str, Callable[[], Decoder]] = {
     **{
-        f"{cell}_reads_{mode}": recurrent("state", cell=cell, reading=Attending, **MODES[mode])
+        f"{cell}_reads_{mode}": recurrent("state", cell=cell, context=CrossAttention, **MODES[mode])
         for cell, mode in product(CELLS, MODES)
     },
     **{
-        f"deep_lstm_{handover}_reads_{mode}": recurrent(handover, num_layers=2, reading=Attending, **MODES[mode])
-        for handover, mode in product(HANDOVERS, MODES)
+        f"deep_lstm_{bridge}_reads_{mode}": recurrent(bridge, num_layers=2, context=CrossAttention, **MODES[mode])
+        for bridge, mode in product(HANDOVERS, MODES)
     },
     **{
         f"{score}_{heads}_over_{over}": recurrent(
-            cell="gru", score=score, reading=partial(Attending, num_heads=heads, over=over)
+            cell="gru", score=score, context=partial(CrossAttention, num_heads=heads, over=over)
         )
         for score, (heads, over) in product(SCORES, ((1, "states"), (1, "vectors"), (2, "states")))
     },
     **{
         f"{select}_{heads}_{mode}": recurrent(
-            cell="rnn", reading=partial(Attending, num_heads=heads, select=SELECTIONS[select]), **MODES[mode]
+            cell="rnn", context=partial(CrossAttention, num_heads=heads, select=SELECTIONS[select]), **MODES[mode]
         )
         for select, (heads, mode) in [
             *product(SELECTIONS, ((1, "unfed"), (2, "fed"))),
@@ -123,7 +126,7 @@ READING: dict[str, Callable[[], Decoder]] = {
     },
     **{
         f"reencoding_{encoder}_{mode}": recurrent(
-            cell="gru", reading=partial(Reencoding, encoder=REENCODERS[encoder]), **MODES[mode]
+            cell="gru", context=partial(ReencodedContext, encoder=REENCODERS[encoder]), **MODES[mode]
         )
         for encoder, mode in zip(
             ("bigru", "bigru", "lstm", "transformer", "hard", "hard"), [*MODES, "unfed", "unfed", "fed"], strict=True
@@ -131,9 +134,9 @@ READING: dict[str, Callable[[], Decoder]] = {
     },
     **{f"transformer_{score}": partial(small, OWN, score=SCORES[score], dropout=0.3) for score in SCORES},
     **{f"transformer_{select}": partial(small, OWN, num_layers=1, select=SELECTIONS[select]) for select in SELECTIONS},
-    "transformer_alike": partial(small, Widths(SIZE, SIZE, SIZE, SIZE), num_heads=1),
-    "transformer_learned": partial(small, OWN, positions=partial(Learned, max_length=6)),
-    "transformer_numbered": partial(small, OWN, positions=Numbered),
+    "transformer_alike": partial(small, DecoderSizes(SIZE, SIZE, SIZE, SIZE), num_heads=1),
+    "transformer_learned": partial(small, OWN, positions=partial(LearnedPositions, max_length=6)),
+    "transformer_numbered": partial(small, OWN, positions=LinearPositions),
     "transformer_unplaced": partial(small, OWN, positions=NoPositions),
 }
 """Those that read the source at every step."""
@@ -145,12 +148,12 @@ def randn(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-def widths_of(name: str) -> Widths:
+def widths_of(name: str) -> DecoderSizes:
     build: Any = EVERY[name]
     return build.args[0]
 
 
-def source(widths: Widths, lengths: list[int]) -> Memory:
+def source(widths: DecoderSizes, lengths: list[int]) -> Memory:
     """With anything after a row's end."""
     batch, number = len(lengths), max(lengths)
     vectors, states = randn(batch, number, widths.vectors), randn(batch, number, widths.states)
@@ -168,7 +171,7 @@ def build(name: str, *lengths: int, words: int = 4) -> tuple[Decoder, Memory, Te
     return decoder, source(widths, list(lengths)), randn(len(lengths), words, widths.inputs)
 
 
-def number_of(decoded: Decoded, *part: Any) -> Tensor:
+def number_of(decoded: DecoderOutput, *part: Any) -> Tensor:
     """A number that every entry of a part moves, hard choices included."""
     factors = torch.linspace(1, 2, decoded.output.shape[-1], dtype=torch.float64)
     total = (decoded.output[part] * factors).sum()
@@ -176,15 +179,15 @@ def number_of(decoded: Decoded, *part: Any) -> Tensor:
 
 
 def in_pieces(
-    decoder: Decoder, vectors: Tensor, memory: Memory, pieces: list[int], need_weights: bool = True
-) -> Decoded:
+    decoder: Decoder, vectors: Tensor, memory: Memory, subwords: list[int], need_weights: bool = True
+) -> DecoderOutput:
     """What the pieces told, side by side."""
     state, told = None, []
-    for piece in vectors.split(pieces, dim=1):
+    for piece in vectors.split(subwords, dim=1):
         told.append(decoder(piece, memory, state, need_weights))
         state = told[-1].state
     weights, log_probs = [each.weights for each in told], [each.log_prob for each in told]
-    return Decoded(
+    return DecoderOutput(
         torch.cat([each.output for each in told], dim=1),
         state,
         None if weights[0] is None else torch.cat([each for each in weights if each is not None], dim=1),
@@ -192,7 +195,7 @@ def in_pieces(
     )
 
 
-def assert_same(decoded: Decoded, expected: Decoded) -> None:
+def assert_same(decoded: DecoderOutput, expected: DecoderOutput) -> None:
     torch.testing.assert_close(
         (decoded.output, decoded.weights, decoded.log_prob), (expected.output, expected.weights, expected.log_prob)
     )
@@ -270,9 +273,9 @@ def test_a_state_holds_a_row_a_sequence(name: str) -> None:
     decoder, memory, vectors = build(name, 4, 2, 3)
     prepared, rows = decoder.prepare(memory), torch.tensor([2, 0, 0, 1])
     state = decoder(vectors[:, :2], prepared).state
-    gone_on = decoder(vectors[rows, 2:], take_rows(prepared, rows), take_rows(state, rows), need_weights=True)
+    gone_on = decoder(vectors[rows, 2:], index_rows(prepared, rows), index_rows(state, rows), need_weights=True)
     # The same four from the start.
-    expected = decoder(vectors[rows], decoder.prepare(take_rows(memory, rows)), need_weights=True)
+    expected = decoder(vectors[rows], decoder.prepare(index_rows(memory, rows)), need_weights=True)
     torch.testing.assert_close(gone_on.output, expected.output[:, 2:])
     if gone_on.weights is not None:
         assert expected.weights is not None
@@ -305,11 +308,11 @@ def test_gradients_reach_what_is_read_and_what_is_handed_over(name: str) -> None
         assert counts.any(1).all()
     else:
         assert torch.equal(counts, padding_mask(memory.lengths, 4)[:, 0])
-    handed = any(f"_{handover}_" in name for handover in HANDOVERS if handover != "none")
+    handed = any(f"_{bridge}_" in name for bridge in HANDOVERS if bridge != "none")
     assert summary.any() == (handed or name in {f"{cell}_reads_{mode}" for cell, mode in product(CELLS, MODES)})
 
 
-@pytest.mark.parametrize("name", [f"lstm_2_{handover}" for handover in HANDOVERS])
+@pytest.mark.parametrize("name", [f"lstm_2_{bridge}" for bridge in HANDOVERS])
 def test_without_a_reading_the_source_is_known_by_its_summary_alone(name: str) -> None:
     decoder, memory, vectors = build(name, 4, 3)
     other = replace(memory, vectors=randn(*memory.vectors.shape), states=randn(*memory.states.shape))
@@ -345,12 +348,14 @@ SHAPES = {
     "number": st.integers(1, 4),
     "heads": st.integers(1, 3),
     "layers": st.integers(1, 3),
-    "widths": st.builds(Widths, *[st.integers(1, 5)] * 4),
+    "widths": st.builds(DecoderSizes, *[st.integers(1, 5)] * 4),
     "seed": st.integers(0, 2**32 - 1),
 }
 
 
-def shapes_hold(decoder: Decoder, widths: Widths, batch: int, words: int, number: int, size: int, reads: bool) -> None:
+def shapes_hold(
+    decoder: Decoder, widths: DecoderSizes, batch: int, words: int, number: int, size: int, reads: bool
+) -> None:
     lengths = torch.randint(1, number + 1, (batch,)).tolist()
     lengths[-1] = number
     memory = decoder.double().eval().prepare(source(widths, lengths))
@@ -369,7 +374,7 @@ def shapes_hold(decoder: Decoder, widths: Widths, batch: int, words: int, number
     **SHAPES,
     size=st.integers(1, 4),
     cell=st.sampled_from(CELLS),
-    handover=st.sampled_from(HANDOVERS),
+    bridge=st.sampled_from(HANDOVERS),
     mode=st.sampled_from([None, *MODES]),
     over=st.sampled_from(["states", "vectors"]),
 )
@@ -379,32 +384,32 @@ def test_shapes_of_recurrent_decoders(
     number: int,
     heads: int,
     layers: int,
-    widths: Widths,
+    widths: DecoderSizes,
     seed: int,
     size: int,
     cell: Any,
-    handover: Handover,
+    bridge: Handover,
     mode: str | None,
     over: Any,
 ) -> None:
     torch.manual_seed(seed)
     size *= heads
-    if handover == "state":
+    if bridge == "state":
         widths = replace(widths, summary=size)
-    reading = None if mode is None else partial(Attending, over=over, num_heads=heads)
+    context = None if mode is None else partial(CrossAttention, over=over, num_heads=heads)
     how = {} if mode is None else MODES[mode]
-    decoder = Recurrent(widths, cell, size, layers, handover, reading, **how)
+    decoder = RecurrentDecoder(widths, cell, size, layers, bridge, context, **how)
     shapes_hold(decoder, widths, batch, words, number, size, mode is not None)
 
 
 @settings(max_examples=10, deadline=None)
 @given(**SHAPES, size=st.integers(1, 2))
 def test_shapes_of_transformers(
-    batch: int, words: int, number: int, heads: int, layers: int, widths: Widths, seed: int, size: int
+    batch: int, words: int, number: int, heads: int, layers: int, widths: DecoderSizes, seed: int, size: int
 ) -> None:
     torch.manual_seed(seed)
     size *= 2 * heads
-    decoder = Transformer(widths, size, layers, heads)
+    decoder = TransformerDecoder(widths, size, layers, heads)
     shapes_hold(decoder, widths, batch, words, number, size, reads=True)
 
 
@@ -416,12 +421,12 @@ def test_shapes_of_transformers(
 @pytest.mark.parametrize("score", SCORES)
 def test_to_attend_is_attention_over_the_source(score: str, over: Any, heads: int) -> None:
     torch.manual_seed(0)
-    reading = Attending(SIZE, ALIKE, over, heads, SCORES[score]).double()
-    assert type(reading.attention) is (Attention if heads == 1 else MultiHead)
+    context = CrossAttention(SIZE, ALIKE, over, heads, SCORES[score]).double()
+    assert type(context.attention) is (Attention if heads == 1 else MultiHeadAttention)
     memory, query, step = source(ALIKE, [4, 2]), randn(2, 3, SIZE), torch.tensor([1, 2, 5])
-    read = reading(query, replace(memory, prepared=reading.prepare(memory)), step)
+    read = context(query, replace(memory, prepared=context.prepare(memory)), step)
     keys = memory.states if over == "states" else memory.vectors
-    expected = reading.attention(query, keys, keys, memory.mask, step, need_weights=True)
+    expected = context.attention(query, keys, keys, memory.mask, step, need_weights=True)
     assert expected.weights is not None and read.weights is not None
     torch.testing.assert_close(read.context, expected.context)
     weights = expected.weights if heads == 1 else (expected.weights[:, 0] + expected.weights[:, 1]) / 2
@@ -430,7 +435,7 @@ def test_to_attend_is_attention_over_the_source(score: str, over: Any, heads: in
 
 @pytest.mark.parametrize(("heads", "expected"), [(1, {"states": 6, "vectors": 5}), (2, {"states": 4, "vectors": 4})])
 def test_one_head_reads_without_maps(heads: int, expected: dict[Any, int]) -> None:
-    widths = {over: Attending(SIZE, OWN, over, heads).context_size for over in expected}
+    widths = {over: CrossAttention(SIZE, OWN, over, heads).context_size for over in expected}
     assert widths == expected
 
 
@@ -439,7 +444,7 @@ def test_a_source_is_mapped_once_for_all_steps(name: str) -> None:
     decoder, memory, vectors = build(name, 4, 2)
     prepared, calls = decoder.prepare(memory), []
     for module in decoder.modules():
-        if isinstance(module, (MultiHead, Additive)) and module.key.in_features == OWN.states:
+        if isinstance(module, (MultiHeadAttention, Additive)) and module.key.in_features == OWN.states:
             module.key.register_forward_hook(lambda *_: calls.append(1))
     in_pieces(decoder, vectors, prepared, [1] * 4)
     assert not calls
@@ -469,17 +474,17 @@ def test_the_window_moves_on_with_the_words(name: str) -> None:
 
 def test_hard_choices_of_heads_and_layers_are_scored_together() -> None:
     torch.manual_seed(0)
-    decoder = Transformer(OWN, SIZE, 2, 2, score=SCORES["general"], select=Hard, dropout=0.0).double().train()
+    decoder = TransformerDecoder(OWN, SIZE, 2, 2, score=SCORES["general"], select=Hard, dropout=0.0).double().train()
     memory, vectors, told = source(OWN, [4, 2]), randn(2, 3, OWN.inputs), []
     for layer in decoder.layers:
         layer.source.register_forward_hook(lambda *_: pytest.fail("the source is read prepared"))
         read = layer.source.read
 
-        def reading(*arguments: Any, read: Any = read) -> Any:
+        def context(*arguments: Any, read: Any = read) -> Any:
             told.append(read(*arguments))
             return told[-1]
 
-        layer.source.read = reading
+        layer.source.read = context
     decoded = decoder(vectors, decoder.prepare(memory))
     assert len(told) == 2 and decoded.log_prob is not None
     torch.testing.assert_close(decoded.log_prob, told[0].log_prob + told[1].log_prob)
@@ -491,9 +496,9 @@ def test_hard_choices_of_heads_and_layers_are_scored_together() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_hard_choice_of_a_recurrent_decoder_is_scored_with_what_it_was_drawn_from(mode: str) -> None:
     torch.manual_seed(0)
-    reading = partial(Attending, score=partial(Location, max_length=4), select=Hard)
-    decoder = Recurrent(OWN, "rnn", SIZE, handover="none", reading=reading, **MODES[mode]).double().train()
-    attending: Any = decoder.reading
+    context = partial(CrossAttention, score=partial(Location, max_length=4), select=Hard)
+    decoder = RecurrentDecoder(OWN, "rnn", SIZE, bridge="none", context=context, **MODES[mode]).double().train()
+    attending: Any = decoder.context
     attending.attention.score.weight.weight.data *= 4
     drawn: list[Tensor] = []
     attending.attention.score.weight.register_forward_hook(lambda *told: drawn.append(told[-1]))
@@ -508,27 +513,27 @@ def test_a_hard_choice_of_a_recurrent_decoder_is_scored_with_what_it_was_drawn_f
 
 def test_to_reencode_is_to_read_the_words_and_the_state_together() -> None:
     torch.manual_seed(0)
-    reading = Reencoding(2, OWN, REENCODERS["bigru"]).double()
-    assert reading.context_size == 6
+    context = ReencodedContext(2, OWN, REENCODERS["bigru"]).double()
+    assert context.context_size == 6
     memory, query = source(OWN, [4, 2]), randn(2, 3, 2)
-    read = reading(query, memory, torch.arange(3))
+    read = context(query, memory, torch.arange(3))
     for row, length in enumerate((4, 2)):
         for step in range(3):
             seen = torch.cat([memory.vectors[row, :length], query[row, step].expand(length, -1)], dim=1)
-            made = reading.encoder(seen[None], torch.tensor([length])).output[0]
+            made = context.encoder(seen[None], torch.tensor([length])).output[0]
             torch.testing.assert_close(read.context[row, step], torch.cat([made[-1, :3], made[0, 3:]]))
 
 
 def test_the_choices_of_an_encoder_that_reads_anew_are_scored_together_up_to_the_sources_end() -> None:
     torch.manual_seed(0)
-    reading, lengths = Reencoding(2, OWN, REENCODERS["hard"]).double().eval(), (4, 2)
+    context, lengths = ReencodedContext(2, OWN, REENCODERS["hard"]).double().eval(), (4, 2)
     memory, query = source(OWN, list(lengths)), randn(2, 3, 2)
-    log_prob = reading(query, memory, torch.arange(3)).log_prob
+    log_prob = context(query, memory, torch.arange(3)).log_prob
     assert log_prob is not None and log_prob.shape == (2, 3)
     for row, step in product(range(2), range(3)):
         length = lengths[row]
         seen = torch.cat([memory.vectors[row, :length], query[row, step].expand(length, -1)], dim=1)
-        chosen = reading.encoder(seen[None], torch.tensor([length])).log_prob
+        chosen = context.encoder(seen[None], torch.tensor([length])).log_prob
         assert chosen is not None
         torch.testing.assert_close(log_prob[row, step], chosen.sum())
 
@@ -564,7 +569,7 @@ def rnn_weights(layer: int, into: list[float], held: float, bias: float = 0.0) -
 
 H = [(1.0, 0.0), (0.5, 2.0), (-1.0, 1.0)]
 """Three states of an encoder, of which the last is hidden below."""
-NARROW = Widths(inputs=1, vectors=1, states=2, summary=2)
+NARROW = DecoderSizes(inputs=1, vectors=1, states=2, summary=2)
 SUMMARY, SAID = (0.7, -0.4), (0.8, -1.1)
 
 
@@ -587,18 +592,22 @@ def weighted(first: float, second: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("feed", [True, False])
-def test_the_step_of_luong_by_hand(feed: bool) -> None:
+def test_the_step_of_luong_by_hand(input_feeding: bool) -> None:
     decoder = with_weights(
-        Recurrent(NARROW, "rnn", 1, handover="none", reading=Attending, read="after", feed=feed),
+        RecurrentDecoder(
+            NARROW, "rnn", 1, bridge="none", context=CrossAttention, attend="after", input_feeding=input_feeding
+        ),
         {
-            **rnn_weights(0, [1, 0.5] if feed else [1], -1, 0.25),  # of the word and what was fed; of the state
-            "reading.attention.score.weight.weight": matrix([1], [-1]),
+            **rnn_weights(
+                0, [1, 0.5] if input_feeding else [1], -1, 0.25
+            ),  # of the word and what was fed; of the state
+            "context.attention.score.weight.weight": matrix([1], [-1]),
             "out.weight": matrix([1, 2, 3]),  # of the context, of the state
         },
     )
     expected, weights, state, fed = [], [], 0.0, 0.0
     for word in SAID:
-        state = tanh(word + (0.5 * fed if feed else 0) - state + 0.25)
+        state = tanh(word + (0.5 * fed if input_feeding else 0) - state + 0.25)
         # s^T W h with W h = h_1 - h_2: 1 and -1.5.
         weights.append(softmax(state, -1.5 * state))
         context = weighted(*weights[-1])
@@ -611,19 +620,19 @@ def test_the_step_of_luong_by_hand(feed: bool) -> None:
 
 def test_the_step_of_bahdanau_by_hand() -> None:
     decoder = with_weights(
-        Recurrent(
+        RecurrentDecoder(
             NARROW,
             "rnn",
             1,
-            handover="network",
-            reading=partial(Attending, score=partial(Additive, hidden_size=1)),
-            read="before",
+            bridge="network",
+            context=partial(CrossAttention, score=partial(Additive, hidden_size=1)),
+            attend="before",
         ),
         {
             **rnn_weights(0, [1, 0.5, -0.25], -1),  # of the word and the context
-            "reading.attention.score.query.weight": matrix([2]),
-            "reading.attention.score.key.weight": matrix([1, -1]),
-            "reading.attention.score.out.weight": matrix([3]),
+            "context.attention.score.query.weight": matrix([2]),
+            "context.attention.score.key.weight": matrix([1, -1]),
+            "context.attention.score.out.weight": matrix([3]),
             "out.weight": matrix([1, 2, 3]),
             "into.0.weight": matrix([1, -1]),
             "into.0.bias": vector(0.1),
@@ -651,7 +660,7 @@ def deep_weights(into: list[float]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("handover", "weights", "held", "beside"),
+    ("bridge", "weights", "held", "beside"),
     [
         ("none", deep_weights([1]), [0, 0], 0),
         (
@@ -671,9 +680,9 @@ def deep_weights(into: list[float]) -> dict[str, Tensor]:
     ids=["none", "network", "first", "every"],
 )
 def test_how_the_source_is_handed_over_by_hand(
-    handover: Handover, weights: dict[str, Tensor], held: list[float], beside: float
+    bridge: Handover, weights: dict[str, Tensor], held: list[float], beside: float
 ) -> None:
-    decoder = with_weights(Recurrent(NARROW, "rnn", 1, 2, handover), weights)
+    decoder = with_weights(RecurrentDecoder(NARROW, "rnn", 1, 2, bridge), weights)
     expected = []
     for word in SAID:
         held = deep(word + beside, held)
@@ -683,7 +692,7 @@ def test_how_the_source_is_handed_over_by_hand(
 
 
 def test_a_state_that_is_handed_over_is_that_of_every_layer_by_hand() -> None:
-    decoder = with_weights(Recurrent(replace(NARROW, summary=1), "rnn", 1, 2, "state"), deep_weights([1]))
+    decoder = with_weights(RecurrentDecoder(replace(NARROW, summary=1), "rnn", 1, 2, "state"), deep_weights([1]))
     held, expected = [0.7, 0.7], []
     for word in SAID:
         held = deep(word, held)
@@ -692,8 +701,8 @@ def test_a_state_that_is_handed_over_is_that_of_every_layer_by_hand() -> None:
     torch.testing.assert_close(decoded.output, torch.tensor([expected], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("handover", ["state", "network"])
-def test_the_cell_of_an_lstm_that_is_handed_a_state_is_empty(handover: Handover) -> None:
+@pytest.mark.parametrize("bridge", ["state", "network"])
+def test_the_cell_of_an_lstm_that_is_handed_a_state_is_empty(bridge: Handover) -> None:
     gates = [0.5, -1.0, 2.0, 1.5]  # input, forget, new, output; of word and state alike
     weights = {
         "layers.weight_ih_l0": matrix(*[[gate] for gate in gates]),
@@ -702,10 +711,10 @@ def test_the_cell_of_an_lstm_that_is_handed_a_state_is_empty(handover: Handover)
         "layers.bias_hh_l0": vector(0, 0, 0, 0),
     }
     state, cell, expected = 0.7, 0.0, []
-    if handover == "network":
+    if bridge == "network":
         weights |= {"into.0.weight": matrix([2]), "into.0.bias": vector(0.1)}
         state = tanh(2 * 0.7 + 0.1)
-    decoder = with_weights(Recurrent(replace(NARROW, summary=1), "lstm", 1, 1, handover), weights)
+    decoder = with_weights(RecurrentDecoder(replace(NARROW, summary=1), "lstm", 1, 1, bridge), weights)
     for word in SAID:
         taken, kept, new, shown = (gate * (word + state) for gate in gates)
         cell = cell / (1 + exp(-kept)) + tanh(new) / (1 + exp(-taken))
@@ -717,10 +726,12 @@ def test_the_cell_of_an_lstm_that_is_handed_a_state_is_empty(handover: Handover)
 
 def test_beside_every_word_stand_the_summary_and_then_what_was_read() -> None:
     decoder = with_weights(
-        Recurrent(NARROW, "rnn", 1, handover="every", reading=partial(Attending, select=Uniform), read="before"),
+        RecurrentDecoder(
+            NARROW, "rnn", 1, bridge="every", context=partial(CrossAttention, select=Uniform), attend="before"
+        ),
         {
             **rnn_weights(0, [1, 3, -2, 0.5, -0.25], -1),
-            "reading.attention.score.weight.weight": matrix([9], [9]),
+            "context.attention.score.weight.weight": matrix([9], [9]),
             "out.weight": matrix([0, 0, 1]),
         },
     )
@@ -735,8 +746,8 @@ def test_beside_every_word_stand_the_summary_and_then_what_was_read() -> None:
 def test_the_top_layer_asks_before_a_step() -> None:
     decoder, memory, vectors = build("deep_lstm_network_reads_before", 4, 2)
     prepared, asked = decoder.prepare(memory), []
-    reading: Any = decoder.reading
-    reading.register_forward_pre_hook(lambda module, inputs: asked.append(inputs[0]))
+    context: Any = decoder.context
+    context.register_forward_pre_hook(lambda module, inputs: asked.append(inputs[0]))
     into: Any = decoder.into
     handed = torch.tanh(memory.summary @ into[0].weight.T + into[0].bias)
     decoder(vectors, prepared)
@@ -765,7 +776,9 @@ def attend(attention: Any, query: Tensor, seen: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_a_transformer_reads_its_own_words_then_the_source_and_then_thinks(num_heads: int) -> None:
     torch.manual_seed(0)
-    decoder = Transformer(OWN, SIZE, 2, num_heads, hidden_size=5, dropout=0.5, positions=NoPositions).double().eval()
+    decoder = (
+        TransformerDecoder(OWN, SIZE, 2, num_heads, hidden_size=5, dropout=0.5, positions=NoPositions).double().eval()
+    )
     for value in decoder.parameters():
         value.data += 0.3 * torch.randn_like(value)
     memory, vectors = source(OWN, [4, 2]), randn(2, 3, OWN.inputs)
@@ -789,7 +802,7 @@ def test_a_transformer_reads_its_own_words_then_the_source_and_then_thinks(num_h
 
 
 def test_the_networks_of_a_transformer_are_four_times_as_wide_unless_told_otherwise() -> None:
-    widths = [Transformer(OWN, 8, hidden_size=hidden).layers[0].network[0].out_features for hidden in (None, 5)]
+    widths = [TransformerDecoder(OWN, 8, hidden_size=hidden).layers[0].network[0].out_features for hidden in (None, 5)]
     assert widths == [32, 5]
 
 
@@ -816,78 +829,80 @@ def test_more_words_than_positions_are_refused_one_by_one_too() -> None:
     ],
 )
 def test_how_many_words_and_elements_there_may_be_is_told(name: str, words: int | None, elements: int | None) -> None:
-    decoder, memory, vectors = build(name, elements or 12, words=words or 12)
-    assert (decoder.max_length, decoder.source_limit) == (words, elements)
+    decoder, memory, vectors = build(name, elements or 12, embedding=words or 12)
+    assert (decoder.max_length, decoder.max_source_length) == (words, elements)
     decoder(vectors, decoder.prepare(memory))
-    longer, memory, vectors = build(name, (elements or 12) + 1, words=words or 12)
+    longer, memory, vectors = build(name, (elements or 12) + 1, embedding=words or 12)
     if elements is not None:
         with pytest.raises(InputError, match="knows 9 places and was given 10 keys: raise its max_length"):
             longer(vectors, longer.prepare(memory))
 
 
 def test_a_decoder_that_reencodes_is_limited_by_its_encoder() -> None:
-    encoder = partial(encoders.Transformer, size=4, num_heads=2, positions=partial(Learned, max_length=7))
-    decoder = Recurrent(OWN, size=SIZE, handover="none", reading=partial(Reencoding, encoder=encoder))
-    assert (decoder.max_length, decoder.source_limit) == (None, 7)
+    encoder = partial(
+        encoders.TransformerEncoder, size=4, num_heads=2, positions=partial(LearnedPositions, max_length=7)
+    )
+    decoder = RecurrentDecoder(OWN, size=SIZE, bridge="none", context=partial(ReencodedContext, encoder=encoder))
+    assert (decoder.max_length, decoder.max_source_length) == (None, 7)
 
 
 # What is refused.
 
-attending: Any = Attending  # which takes no other "over"
+attending: Any = CrossAttention  # which takes no other "over"
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "told"),
     [
         (
-            Recurrent,
-            {"handover": "state"},
-            r"decoder\.handover=state needs decoder\.size \(4\) to be the width of the encoding \(7\): set "
-            r"decoder\.size=7, or decoder\.handover=network\.",
+            RecurrentDecoder,
+            {"bridge": "state"},
+            r"decoder\.bridge=state needs decoder\.size \(4\) to be the width of the encoding \(7\): set "
+            r"decoder\.size=7, or decoder\.bridge=network\.",
         ),
         (
-            Recurrent,
-            {"handover": "all"},
-            r"decoder\.handover must be one of state, network, first, every, none, got 'all'",
+            RecurrentDecoder,
+            {"bridge": "all"},
+            r"decoder\.bridge must be one of state, network, first, every, none, got 'all'",
         ),
-        (Recurrent, {"read": "during"}, r"decoder\.read must be before or after, got 'during'"),
-        (Recurrent, {"cell": "elman"}, r"decoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
-        (Recurrent, {"num_layers": 0}, r"decoder\.num_layers must be at least 1, got 0"),
-        (Recurrent, {"num_layers": -1}, r"decoder\.num_layers must be at least 1, got -1"),
-        (Recurrent, {"dropout": math.nan}, r"decoder\.dropout must be in \[0, 1\), got nan"),
-        (Recurrent, {"dropout": 1.0}, r"decoder\.dropout must be in \[0, 1\), got 1\.0"),
+        (RecurrentDecoder, {"read": "during"}, r"decoder\.attend must be before or after, got 'during'"),
+        (RecurrentDecoder, {"cell": "elman"}, r"decoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
+        (RecurrentDecoder, {"num_layers": 0}, r"decoder\.num_layers must be at least 1, got 0"),
+        (RecurrentDecoder, {"num_layers": -1}, r"decoder\.num_layers must be at least 1, got -1"),
+        (RecurrentDecoder, {"dropout": math.nan}, r"decoder\.dropout must be in \[0, 1\), got nan"),
+        (RecurrentDecoder, {"dropout": 1.0}, r"decoder\.dropout must be in \[0, 1\), got 1\.0"),
         (
-            Recurrent,
-            {"reading": partial(attending, over="words")},
-            r"decoder\.reading\.over must be states or vectors, got 'words'",
+            RecurrentDecoder,
+            {"context": partial(attending, over="words")},
+            r"decoder\.context\.over must be states or vectors, got 'words'",
         ),
         (
-            Recurrent,
-            {"reading": partial(Attending, num_heads=3)},
+            RecurrentDecoder,
+            {"context": partial(CrossAttention, num_heads=3)},
             "num_heads must divide the width of a query, 4; got 3",
         ),
         (
-            Recurrent,
-            {"reading": partial(Attending, num_heads=0)},
+            RecurrentDecoder,
+            {"context": partial(CrossAttention, num_heads=0)},
             "num_heads must divide the width of a query, 4; got 0",
         ),
         (
-            Recurrent,
-            {"reading": partial(Attending, score=Dot)},
+            RecurrentDecoder,
+            {"context": partial(CrossAttention, score=Dot)},
             "The score Dot needs queries and keys of one width, got 4 and 6: take General or Additive",
         ),
-        (Transformer, {"size": 0}, r"decoder\.size must be at least 1, got 0"),
-        (Transformer, {"num_layers": 0}, r"decoder\.num_layers must be at least 1, got 0"),
-        (Transformer, {"num_heads": 0}, r"decoder\.num_heads must be at least 1, got 0"),
-        (Transformer, {"hidden_size": 0}, r"decoder\.hidden_size must be at least 1, got 0"),
-        (Transformer, {"num_heads": 3}, "num_heads must divide the width of a query, 4; got 3"),
-        (Transformer, {"size": 5, "num_heads": 5}, "Sinusoidal positions need an even width, got 5"),
-        (Transformer, {"dropout": math.nan}, r"decoder\.dropout must be in \[0, 1\), got nan"),
-        (Transformer, {"dropout": -0.1}, r"decoder\.dropout must be in \[0, 1\), got -0\.1"),
+        (TransformerDecoder, {"size": 0}, r"decoder\.size must be at least 1, got 0"),
+        (TransformerDecoder, {"num_layers": 0}, r"decoder\.num_layers must be at least 1, got 0"),
+        (TransformerDecoder, {"num_heads": 0}, r"decoder\.num_heads must be at least 1, got 0"),
+        (TransformerDecoder, {"hidden_size": 0}, r"decoder\.hidden_size must be at least 1, got 0"),
+        (TransformerDecoder, {"num_heads": 3}, "num_heads must divide the width of a query, 4; got 3"),
+        (TransformerDecoder, {"size": 5, "num_heads": 5}, "Sinusoidal positions need an even width, got 5"),
+        (TransformerDecoder, {"dropout": math.nan}, r"decoder\.dropout must be in \[0, 1\), got nan"),
+        (TransformerDecoder, {"dropout": -0.1}, r"decoder\.dropout must be in \[0, 1\), got -0\.1"),
     ],
 )
 def test_wrong_options_are_refused_by_name(kind: Any, options: dict[str, Any], told: str) -> None:
-    right = {"size": SIZE} | ({"handover": "network"} if kind is Recurrent else {})
+    right = {"size": SIZE} | ({"bridge": "network"} if kind is RecurrentDecoder else {})
     assert kind(OWN, **right).output_size == SIZE
     with pytest.raises(InputError, match=told):
         kind(OWN, **(right | options))
@@ -895,20 +910,20 @@ def test_wrong_options_are_refused_by_name(kind: Any, options: dict[str, Any], t
 
 @pytest.mark.parametrize(
     "options",
-    [{"handover": "network"}, {"reading": Attending}, {"handover": "network", "reading": Attending}],
+    [{"bridge": "network"}, {"context": CrossAttention}, {"bridge": "network", "context": CrossAttention}],
     ids=["network", "reading", "both"],
 )
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_size_below_1_is_refused_with_whatever_goes_with_it(options: dict[str, Any], size: int) -> None:
     with pytest.raises(InputError, match=rf"decoder\.size must be at least 1, got {size}"):
-        Recurrent(OWN, size=size, **({"handover": "none"} | options))
+        RecurrentDecoder(OWN, size=size, **({"bridge": "none"} | options))
 
 
 def test_a_decoder_or_a_reading_without_a_rule_says_so() -> None:
     class Wordless(Decoder):
         pass
 
-    class Blind(Reading):
+    class Blind(ContextModule):
         pass
 
     memory = source(OWN, [2])

@@ -10,11 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from envs import InputError
-from ram.attention import MultiHead
-from ram.attention.positions import Learned, NoPositions, Numbered, Sinusoidal
+from ram.attention import MultiHeadAttention
+from ram.attention.positions import LearnedPositions, LinearPositions, NoPositions, SinusoidalPositions
 from ram.attention.scores import Additive, Content, General
 from ram.attention.selection import GumbelSoftmax, Hard, LocalMonotonic, LocalPredictive, Unnormalised
-from ram.sequence.encoders import AttentiveRecurrent, Encoded, Encoder, Recurrent, Transformer, TransformerLayer, Words
+from ram.sequence.encoders import (
+    AttentiveRecurrentEncoder,
+    Encoder,
+    EncoderOutput,
+    IdentityEncoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+    TransformerLayer,
+)
 
 WIDTH, SIZE = 3, 4
 CELLS = ("rnn", "gru", "lstm")
@@ -26,34 +34,35 @@ SELECTIONS: dict[str, Any] = {
     "local_m": {"score": General, "select": partial(LocalMonotonic, half_width=1)},
     "local_p": {"score": General, "select": partial(LocalPredictive, half_width=2)},
 }
-small = partial(Transformer, size=SIZE, num_heads=2)
+small = partial(TransformerEncoder, size=SIZE, num_heads=2)
 BACK: dict[str, Callable[[int], Encoder]] = {
-    "words": Words,
-    **{cell: partial(Recurrent, cell=cell, size=SIZE) for cell in CELLS},
-    "deep": partial(Recurrent, cell="gru", size=SIZE, num_layers=2, dropout=0.3),
-    **{f"past_{cell}": partial(AttentiveRecurrent, cell=cell, size=SIZE) for cell in CELLS},
-    **{f"past_{name}": partial(AttentiveRecurrent, size=SIZE, **how) for name, how in SELECTIONS.items()},
-    **{f"below_{cell}": partial(AttentiveRecurrent, over="below", cell=cell, size=SIZE) for cell in CELLS},
+    "words": IdentityEncoder,
+    **{cell: partial(RecurrentEncoder, cell=cell, size=SIZE) for cell in CELLS},
+    "deep": partial(RecurrentEncoder, cell="gru", size=SIZE, num_layers=2, dropout=0.3),
+    **{f"past_{cell}": partial(AttentiveRecurrentEncoder, cell=cell, size=SIZE) for cell in CELLS},
+    **{f"past_{name}": partial(AttentiveRecurrentEncoder, size=SIZE, **how) for name, how in SELECTIONS.items()},
+    **{f"below_{cell}": partial(AttentiveRecurrentEncoder, over="below", cell=cell, size=SIZE) for cell in CELLS},
     **{
-        f"below_{name}": partial(AttentiveRecurrent, over="below", size=SIZE, **how) for name, how in SELECTIONS.items()
+        f"below_{name}": partial(AttentiveRecurrentEncoder, over="below", size=SIZE, **how)
+        for name, how in SELECTIONS.items()
     },
-    "transformer": partial(small, looks_back=True, dropout=0.3),
-    "transformer_learned": partial(small, looks_back=True, positions=partial(Learned, max_length=9)),
-    "transformer_numbered": partial(small, looks_back=True, positions=Numbered),
-    "transformer_content": partial(small, looks_back=True, positions=NoPositions, score=Content),
-    **{f"transformer_{name}": partial(small, looks_back=True, **how) for name, how in SELECTIONS.items()},
+    "transformer": partial(small, causal=True, dropout=0.3),
+    "transformer_learned": partial(small, causal=True, positions=partial(LearnedPositions, max_length=9)),
+    "transformer_numbered": partial(small, causal=True, positions=LinearPositions),
+    "transformer_content": partial(small, causal=True, positions=NoPositions, score=Content),
+    **{f"transformer_{name}": partial(small, causal=True, **how) for name, how in SELECTIONS.items()},
 }
 """Those that look back alone."""
 
 AROUND: dict[str, Callable[[int], Encoder]] = {
-    **{f"bi{cell}": partial(Recurrent, cell=cell, size=SIZE, bidirectional=True) for cell in CELLS},
-    "deep_bigru": partial(Recurrent, cell="gru", size=SIZE, num_layers=2, bidirectional=True, dropout=0.3),
+    **{f"bi{cell}": partial(RecurrentEncoder, cell=cell, size=SIZE, bidirectional=True) for cell in CELLS},
+    "deep_bigru": partial(RecurrentEncoder, cell="gru", size=SIZE, num_layers=2, bidirectional=True, dropout=0.3),
     **{
-        f"around_{cell}": partial(AttentiveRecurrent, over="below", cell=cell, size=SIZE, looks_back=False)
+        f"around_{cell}": partial(AttentiveRecurrentEncoder, over="below", cell=cell, size=SIZE, causal=False)
         for cell in CELLS
     },
     **{
-        f"around_{name}": partial(AttentiveRecurrent, over="below", size=SIZE, looks_back=False, **how)
+        f"around_{name}": partial(AttentiveRecurrentEncoder, over="below", size=SIZE, causal=False, **how)
         for name, how in SELECTIONS.items()
     },
     "around_transformer": partial(small, dropout=0.3),
@@ -76,7 +85,7 @@ def randn(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-def number_of(encoded: Encoded, *part: Any) -> Tensor:
+def number_of(encoded: EncoderOutput, *part: Any) -> Tensor:
     """A number that every entry of a part moves, hard choices included."""
     factors = torch.linspace(1, 2, encoded.output.shape[-1], dtype=torch.float64)
     total = (encoded.output[part] * factors).sum()
@@ -95,7 +104,7 @@ def test_what_comes_out_is_as_wide_as_announced(name: str) -> None:
     if encoded.log_prob is not None:
         assert encoded.log_prob.shape == (2, 5)
     assert encoder.directions == (2 if "bi" in name else 1)
-    assert encoder.looks_back == (name in BACK)
+    assert encoder.causal == (name in BACK)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -127,7 +136,7 @@ def test_what_is_remembered_is_that_of_each_rows_end(name: str) -> None:
     def remembered(rows: Tensor, lengths: list[int]) -> list[Tensor]:
         """(B, ...) of every part."""
         state = encoder(rows, torch.tensor(lengths)).state
-        if isinstance(encoder, AttentiveRecurrent):
+        if isinstance(encoder, AttentiveRecurrentEncoder):
             return list(state[0])
         return list(state) if isinstance(state, tuple) else [state]
 
@@ -161,13 +170,13 @@ def test_those_that_see_what_comes_say_so(name: str) -> None:
     assert gradient[:, 2:].any()
 
 
-@pytest.mark.parametrize("pieces", [[1] * 6, [2, 4], [3, 1, 2]], ids=str)
+@pytest.mark.parametrize("subwords", [[1] * 6, [2, 4], [3, 1, 2]], ids=str)
 @pytest.mark.parametrize("name", BACK)
-def test_reading_in_pieces_equals_reading_all_at_once(name: str, pieces: list[int]) -> None:
+def test_reading_in_pieces_equals_reading_all_at_once(name: str, subwords: list[int]) -> None:
     encoder, vectors = build(name), randn(2, 6, WIDTH)
     whole = encoder(vectors, torch.tensor([6, 6]))
     state, outputs, log_probs = None, [], []
-    for piece in vectors.split(pieces, dim=1):
+    for piece in vectors.split(subwords, dim=1):
         encoded = encoder(piece, torch.full((2,), piece.shape[1]), state)
         state = encoded.state
         outputs.append(encoded.output)
@@ -235,7 +244,7 @@ def test_a_recurrent_network_is_its_formula_in_every_layer_and_direction(
     cell: Any, num_layers: int, bidirectional: bool
 ) -> None:
     torch.manual_seed(0)
-    encoder = Recurrent(WIDTH, cell, SIZE, num_layers, bidirectional, dropout=0.3).double().eval()
+    encoder = RecurrentEncoder(WIDTH, cell, SIZE, num_layers, bidirectional, dropout=0.3).double().eval()
     lengths, vectors = [5, 2, 4], randn(3, 5, WIDTH)
     encoded = encoder(vectors, torch.tensor(lengths))
     for row, length in enumerate(lengths):
@@ -250,11 +259,11 @@ def test_a_recurrent_network_is_its_formula_in_every_layer_and_direction(
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize(("over", "looks_back"), [("past", True), ("past", False), ("below", True), ("below", False)])
-def test_a_recurrent_layer_that_reads_again_is_its_formula(cell: Any, over: Any, looks_back: bool) -> None:
+@pytest.mark.parametrize(("over", "causal"), [("past", True), ("past", False), ("below", True), ("below", False)])
+def test_a_recurrent_layer_that_reads_again_is_its_formula(cell: Any, over: Any, causal: bool) -> None:
     torch.manual_seed(0)
-    encoder = AttentiveRecurrent(WIDTH, over, cell, SIZE, looks_back).double()
-    assert encoder.looks_back == (looks_back or over == "past")  # the own past is never the future
+    encoder = AttentiveRecurrentEncoder(WIDTH, over, cell, SIZE, causal).double()
+    assert encoder.causal == (causal or over == "past")  # the own past is never the future
     score = encoder.attention.score
     assert isinstance(score, General)
     lengths, vectors = [5, 1, 3], randn(3, 5, WIDTH)
@@ -262,7 +271,7 @@ def test_a_recurrent_layer_that_reads_again_is_its_formula(cell: Any, over: Any,
     for row, length in enumerate(lengths):
         held, outputs = NOTHING, []
         for place in range(length):
-            below = vectors[row, : place + 1 if looks_back else length]
+            below = vectors[row, : place + 1 if causal else length]
             memory = list(outputs) if over == "past" else list(below)
             context = torch.zeros(SIZE if over == "past" else WIDTH, dtype=torch.float64)
             powers = [(score.weight.weight @ held[0] @ key).exp() for key in memory]
@@ -276,7 +285,7 @@ def test_a_recurrent_layer_that_reads_again_is_its_formula(cell: Any, over: Any,
 def test_a_local_window_moves_on_with_the_place() -> None:
     select = partial(LocalMonotonic, half_width=1)
     torch.manual_seed(0)
-    encoder = AttentiveRecurrent(WIDTH, "below", "rnn", SIZE, looks_back=False, select=select).double()
+    encoder = AttentiveRecurrentEncoder(WIDTH, "below", "rnn", SIZE, causal=False, select=select).double()
     encoder.cell.weight_hh.data.zero_()  # what a state holds, it has read just now
     encoder.attention.score.weight.weight.data.zero_()  # and does not decide what is read next
     encoder.cell.weight_ih.data[:, :WIDTH].zero_()  # from around it
@@ -325,7 +334,7 @@ def jumbled(module: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_a_layer_of_the_transformer_is_its_formula(num_heads: int) -> None:
     torch.manual_seed(0)
-    layer = TransformerLayer(MultiHead(SIZE, num_heads=num_heads), 5, dropout=0.5).double().eval()
+    layer = TransformerLayer(MultiHeadAttention(SIZE, num_heads=num_heads), 5, dropout=0.5).double().eval()
     jumbled(layer)
     vectors = randn(1, 4, SIZE)
     mask = torch.tensor([[[True, False, True, True], [True, True, True, True], [False, True, False, False]]])
@@ -337,11 +346,11 @@ def test_a_layer_of_the_transformer_is_its_formula(num_heads: int) -> None:
     assert log_prob is None
 
 
-@pytest.mark.parametrize("looks_back", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("width", [WIDTH, SIZE])
-def test_a_transformer_is_positions_layers_and_a_norm(looks_back: bool, width: int) -> None:
+def test_a_transformer_is_positions_layers_and_a_norm(causal: bool, width: int) -> None:
     torch.manual_seed(0)
-    encoder = Transformer(width, SIZE, num_layers=2, num_heads=2, hidden_size=5, looks_back=looks_back).double().eval()
+    encoder = TransformerEncoder(width, SIZE, num_layers=2, num_heads=2, hidden_size=5, causal=causal).double().eval()
     jumbled(encoder)
     vectors, lengths = randn(2, 4, width), [4, 2]
     output = encoder(vectors, torch.tensor(lengths)).output
@@ -354,21 +363,23 @@ def test_a_transformer_is_positions_layers_and_a_norm(looks_back: bool, width: i
             code = [wave(angle) for angle in angles for wave in (math.sin, math.cos)]
             row.append(2 * vector + torch.tensor(code, dtype=torch.float64))  # 2 is the square root of the width
         for layer in encoder.layers:
-            row = layer_by_hand(layer, row, lambda place, n: n <= place or not looks_back)
+            row = layer_by_hand(layer, row, lambda place, n: n <= place or not causal)
         expected = torch.stack([norm(vector, encoder.norm) for vector in row])
         torch.testing.assert_close(output[number, :length], expected, atol=1e-6, rtol=0)
     assert isinstance(encoder.into, nn.Identity) == (width == SIZE)
 
 
 def test_the_networks_of_a_transformer_are_four_times_as_wide_unless_told_otherwise() -> None:
-    widths = [Transformer(8, 8, hidden_size=hidden).layers[0].network[0].out_features for hidden in (None, 5)]
+    widths = [TransformerEncoder(8, 8, hidden_size=hidden).layers[0].network[0].out_features for hidden in (None, 5)]
     assert widths == [32, 5]
 
 
-@pytest.mark.parametrize(("positions", "follows"), [(NoPositions, True), (Sinusoidal, False), (Numbered, False)])
+@pytest.mark.parametrize(
+    ("positions", "follows"), [(NoPositions, True), (SinusoidalPositions, False), (LinearPositions, False)]
+)
 def test_without_positions_order_is_not_known(positions: Any, follows: bool) -> None:
     torch.manual_seed(0)
-    encoder = Transformer(WIDTH, SIZE, num_heads=2, positions=positions).double().eval()
+    encoder = TransformerEncoder(WIDTH, SIZE, num_heads=2, positions=positions).double().eval()
     vectors, lengths, order = randn(2, 5, WIDTH), torch.tensor([5, 5]), torch.tensor([3, 0, 4, 2, 1])
     reordered = encoder(vectors[:, order], lengths).output
     assert torch.allclose(reordered, encoder(vectors, lengths).output[:, order]) == follows
@@ -387,12 +398,10 @@ def test_a_text_longer_than_the_positions_is_refused_in_pieces_too() -> None:
 # Hard choices on the way.
 
 
-@pytest.mark.parametrize(("over", "looks_back"), [("past", True), ("below", True), ("below", False)])
-def test_the_choices_of_a_recurrent_layer_are_scored_with_what_they_were_drawn_from(
-    over: Any, looks_back: bool
-) -> None:
+@pytest.mark.parametrize(("over", "causal"), [("past", True), ("below", True), ("below", False)])
+def test_the_choices_of_a_recurrent_layer_are_scored_with_what_they_were_drawn_from(over: Any, causal: bool) -> None:
     torch.manual_seed(0)
-    encoder = AttentiveRecurrent(WIDTH, over, "rnn", SIZE, looks_back, select=Hard).double().train()
+    encoder = AttentiveRecurrentEncoder(WIDTH, over, "rnn", SIZE, causal, select=Hard).double().train()
     vectors, number = randn(1, 4, WIDTH), 4000
     encoded = encoder(vectors.expand(number, -1, -1), torch.full((number,), 4))
     assert encoded.log_prob is not None
@@ -401,7 +410,7 @@ def test_the_choices_of_a_recurrent_layer_are_scored_with_what_they_were_drawn_f
     assert isinstance(score, General)
     for place in range(4):
         query = encoded.output[:, place - 1] if place else torch.zeros(number, SIZE, dtype=torch.float64)
-        visible = place if over == "past" else place + 1 if looks_back else 4
+        visible = place if over == "past" else place + 1 if causal else 4
         if not visible:
             assert not encoded.log_prob[:, place].any()  # there was nothing to choose from
             continue
@@ -421,7 +430,7 @@ def test_the_choices_of_a_recurrent_layer_are_scored_with_what_they_were_drawn_f
 
 def test_the_choices_of_a_transformer_are_scored_over_all_heads_and_layers() -> None:
     torch.manual_seed(0)
-    encoder = Transformer(WIDTH, SIZE, num_layers=2, num_heads=2, dropout=0.0, looks_back=True, select=Hard).double()
+    encoder = TransformerEncoder(WIDTH, SIZE, num_layers=2, num_heads=2, dropout=0.0, causal=True, select=Hard).double()
     vectors, lengths, told = randn(3, 4, WIDTH), torch.full((3,), 4), []
     for layer in encoder.layers:
         layer.register_forward_hook(lambda module, inputs, outputs: told.append((module, inputs[0], outputs)))
@@ -458,7 +467,7 @@ def test_choices_train_the_scores_through_their_probability_alone(name: str) -> 
     encoder = build(name)
     encoder.train()
     encoded = encoder(randn(3, 5, WIDTH), torch.tensor([5, 5, 5]))
-    layers = [encoder] if isinstance(encoder, AttentiveRecurrent) else list(encoder.layers)
+    layers = [encoder] if isinstance(encoder, AttentiveRecurrentEncoder) else list(encoder.layers)
     assert encoded.log_prob is not None
     last = layers[-1].attention.score.weight.weight  # the scores of an earlier layer also move the queries of this one
     through, chosen = (
@@ -475,22 +484,22 @@ def test_choices_train_the_scores_through_their_probability_alone(name: str) -> 
 @pytest.mark.parametrize(
     ("kind", "options", "told"),
     [
-        (Recurrent, {"cell": "elman"}, r"encoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
-        (Recurrent, {"size": 0}, r"encoder\.size must be at least 1, got 0"),
-        (Recurrent, {"num_layers": 0}, r"encoder\.num_layers must be at least 1, got 0"),
-        (AttentiveRecurrent, {"cell": "elman"}, r"encoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
-        (AttentiveRecurrent, {"size": -1}, r"encoder\.size must be at least 1, got -1"),
-        (AttentiveRecurrent, {"over": "above"}, r"encoder\.over must be below or past, got 'above'"),
-        (Transformer, {"size": 0}, r"encoder\.size must be at least 1, got 0"),
-        (Transformer, {"num_layers": 0}, r"encoder\.num_layers must be at least 1, got 0"),
-        (Transformer, {"num_heads": 0}, r"encoder\.num_heads must be at least 1, got 0"),
-        (Transformer, {"size": 8, "num_heads": 3}, "num_heads must divide the width of a query, 8; got 3"),
-        (Transformer, {"size": 5, "num_heads": 5}, "Sinusoidal positions need an even width, got 5"),
-        (Transformer, {"select": partial(GumbelSoftmax, temperature=0.0)}, "temperature of GumbelSoftmax"),
-        (Recurrent, {"num_layers": 2, "dropout": 1.5}, r"encoder\.dropout"),
-        (Transformer, {"dropout": 1.5}, r"encoder\.dropout"),
-        (Transformer, {"hidden_size": -1}, r"encoder\.hidden_size"),
-        (Transformer, {"hidden_size": 0}, r"encoder\.hidden_size"),
+        (RecurrentEncoder, {"cell": "elman"}, r"encoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
+        (RecurrentEncoder, {"size": 0}, r"encoder\.size must be at least 1, got 0"),
+        (RecurrentEncoder, {"num_layers": 0}, r"encoder\.num_layers must be at least 1, got 0"),
+        (AttentiveRecurrentEncoder, {"cell": "elman"}, r"encoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
+        (AttentiveRecurrentEncoder, {"size": -1}, r"encoder\.size must be at least 1, got -1"),
+        (AttentiveRecurrentEncoder, {"over": "above"}, r"encoder\.over must be below or past, got 'above'"),
+        (TransformerEncoder, {"size": 0}, r"encoder\.size must be at least 1, got 0"),
+        (TransformerEncoder, {"num_layers": 0}, r"encoder\.num_layers must be at least 1, got 0"),
+        (TransformerEncoder, {"num_heads": 0}, r"encoder\.num_heads must be at least 1, got 0"),
+        (TransformerEncoder, {"size": 8, "num_heads": 3}, "num_heads must divide the width of a query, 8; got 3"),
+        (TransformerEncoder, {"size": 5, "num_heads": 5}, "Sinusoidal positions need an even width, got 5"),
+        (TransformerEncoder, {"select": partial(GumbelSoftmax, temperature=0.0)}, "temperature of GumbelSoftmax"),
+        (RecurrentEncoder, {"num_layers": 2, "dropout": 1.5}, r"encoder\.dropout"),
+        (TransformerEncoder, {"dropout": 1.5}, r"encoder\.dropout"),
+        (TransformerEncoder, {"hidden_size": -1}, r"encoder\.hidden_size"),
+        (TransformerEncoder, {"hidden_size": 0}, r"encoder\.hidden_size"),
     ],
 )
 def test_wrong_options_are_refused_by_name(kind: Any, options: dict[str, Any], told: str) -> None:

@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from envs import InputError
-from ram.attention.positions import Learned
+from ram.attention.positions import LearnedPositions
 from ram.attention.scores import Additive
 from ram.attention.selection import LocalPredictive
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
 from ram.sequence import decoders
-from ram.sequence.decoders import Attending
-from ram.sequence.encoders import AttentiveRecurrent, Recurrent, Transformer, Words
-from ram.sequence.models import LanguageModel, WordVectors
-from ram.sequence.search import Hypothesis, beam_search, sample, take_rows, truncated
-from ram.sequence.translation import Continuation, EncoderDecoder
+from ram.sequence.classifiers import LanguageModel, TokenEmbedding
+from ram.sequence.decoders import CrossAttention
+from ram.sequence.encoders import AttentiveRecurrentEncoder, IdentityEncoder, RecurrentEncoder, TransformerEncoder
+from ram.sequence.search import Hypothesis, beam_search, index_rows, sample, truncated_probabilities
+from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder
 
 SHARES = torch.tensor([0.1, 0.4, 0.2, 0.3])
 
 
 def shares(**options: Any) -> list[float]:
-    return truncated(SHARES.log(), **options).tolist()
+    return truncated_probabilities(SHARES.log(), **options).tolist()
 
 
 def test_nothing_is_truncated_unless_asked_for() -> None:
@@ -34,7 +34,7 @@ def test_nothing_is_truncated_unless_asked_for() -> None:
 
 
 def test_nothing_is_lost_to_rounding() -> None:
-    unlikely = truncated(torch.tensor([0.0, -15.0, -20.0, -30.0]))
+    unlikely = truncated_probabilities(torch.tensor([0.0, -15.0, -20.0, -30.0]))
     assert (unlikely > 0).all()
 
 
@@ -66,8 +66,10 @@ def test_top_p_by_hand() -> None:
 
 def test_a_share_that_is_reached_exactly_is_enough() -> None:
     logits = torch.tensor([0.5, 0.25, 0.25]).log()
-    assert truncated(logits, top_p=0.5).tolist() == [1, 0, 0]
-    assert truncated(logits, top_p=0.75).tolist() == pytest.approx([2 / 3, 1 / 3, 0])  # of equals, the first
+    assert truncated_probabilities(logits, top_p=0.5).tolist() == [1, 0, 0]
+    assert truncated_probabilities(logits, top_p=0.75).tolist() == pytest.approx(
+        [2 / 3, 1 / 3, 0]
+    )  # of equals, the first
 
 
 def test_all_of_them_by_hand() -> None:
@@ -78,21 +80,21 @@ def test_all_of_them_by_hand() -> None:
 
 
 def test_the_likeliest_of_equals_is_the_first() -> None:
-    assert truncated(torch.zeros(3), temperature=0).tolist() == [1, 0, 0]
-    assert truncated(torch.zeros(3), top_k=2).tolist() == pytest.approx([1 / 2, 1 / 2, 0])
+    assert truncated_probabilities(torch.zeros(3), temperature=0).tolist() == [1, 0, 0]
+    assert truncated_probabilities(torch.zeros(3), top_k=2).tolist() == pytest.approx([1 / 2, 1 / 2, 0])
 
 
 def test_rows_are_truncated_one_by_one_and_what_cannot_be_stays_so() -> None:
     logits = torch.stack([SHARES.log(), SHARES.flip(0).log(), torch.tensor([-math.inf, 0, 0, -math.inf])])
     expected = [[0, 4 / 7, 0, 3 / 7], [3 / 7, 0, 4 / 7, 0], [0, 1 / 2, 1 / 2, 0]]
-    torch.testing.assert_close(truncated(logits, top_k=2), torch.tensor(expected))
-    torch.testing.assert_close(truncated(logits[:, None], top_k=2), torch.tensor(expected)[:, None])
-    assert truncated(logits)[2].tolist() == [0, 1 / 2, 1 / 2, 0]
+    torch.testing.assert_close(truncated_probabilities(logits, top_k=2), torch.tensor(expected))
+    torch.testing.assert_close(truncated_probabilities(logits[:, None], top_k=2), torch.tensor(expected)[:, None])
+    assert truncated_probabilities(logits)[2].tolist() == [0, 1 / 2, 1 / 2, 0]
 
 
 def test_the_logits_are_left_alone() -> None:
     logits = SHARES.log()
-    truncated(logits, temperature=0.5, top_k=2, top_p=0.5)
+    truncated_probabilities(logits, temperature=0.5, top_k=2, top_p=0.5)
     assert torch.equal(logits, SHARES.log())
 
 
@@ -110,7 +112,7 @@ def test_the_logits_are_left_alone() -> None:
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        truncated(SHARES.log(), **options)
+        truncated_probabilities(SHARES.log(), **options)
 
 
 # Texts.
@@ -126,16 +128,16 @@ NEXT = {  # of every word, what may follow and how likely
 
 def chain(following: dict[int, dict[int, float]]) -> LanguageModel:
     """A model whose every next word depends on the one before alone, with the given probabilities."""
-    model = LanguageModel(C + 1, partial(WordVectors, size=C + 1), Words).eval()
+    model = LanguageModel(C + 1, partial(TokenEmbedding, size=C + 1), IdentityEncoder).eval()
     model.out.weight.data, model.out.bias.data = torch.eye(C + 1), torch.zeros(C + 1)
-    model.words.table.weight.data.fill_(-1e9)
+    model.embedding.table.weight.data.fill_(-1e9)
     for word, shares in following.items():
         for after, share in shares.items():
-            model.words.table.weight.data[word, after] = math.log(share)
+            model.embedding.table.weight.data[word, after] = math.log(share)
     return model
 
 
-def begun(*prompts: list[int]) -> Tensor:
+def prefix(*prompts: list[int]) -> Tensor:
     return torch.tensor([[START, *prompt] for prompt in prompts])
 
 
@@ -144,32 +146,32 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def test_the_likeliest_words_by_hand() -> None:
-    assert sample(chain(NEXT), begun([], []), 9, temperature=0) == [[A, B, C]] * 2
-    assert sample(chain(NEXT), begun([A], [C], [B]), 9, temperature=0) == [[B, C], [], [C]]
-    assert sample(chain(NEXT), begun([C, A]), 9, top_k=1) == [[B, C]]
-    assert sample(chain(NEXT), begun([C, A]), 9, top_p=1e-6) == [[B, C]]
+    assert sample(chain(NEXT), prefix([], []), 9, temperature=0) == [[A, B, C]] * 2
+    assert sample(chain(NEXT), prefix([A], [C], [B]), 9, temperature=0) == [[B, C], [], [C]]
+    assert sample(chain(NEXT), prefix([C, A]), 9, top_k=1) == [[B, C]]
+    assert sample(chain(NEXT), prefix([C, A]), 9, top_p=1e-6) == [[B, C]]
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 5])
 def test_no_more_is_written_than_asked_for(max_length: int) -> None:
     endless = chain({START: {A: 1.0}, A: {B: 1.0}, B: {A: 1.0}})
-    assert sample(endless, begun([], []), max_length) == [[A, B, A, B, A][:max_length]] * 2
+    assert sample(endless, prefix([], []), max_length) == [[A, B, A, B, A][:max_length]] * 2
 
 
 def test_a_text_that_has_ended_stays_so_while_others_sample() -> None:
     model = chain({START: {A: 1.0}, A: {B: 1.0}, B: {C: 1.0}, C: {END: 1.0}, END: {A: 1.0}})
-    assert sample(model, begun([C], [A], [B]), 9) == [[], [B, C], [C]]
+    assert sample(model, prefix([C], [A], [B]), 9) == [[], [B, C], [C]]
 
 
 def test_nothing_is_computed_once_all_have_ended() -> None:
     model, calls = chain(NEXT), []
     model.register_forward_hook(lambda *_: calls.append(1))
-    sample(model, begun([], []), 50, temperature=0)
+    sample(model, prefix([], []), 50, temperature=0)
     assert len(calls) == 4
 
 
 def test_texts_come_up_as_often_as_they_are_likely() -> None:
-    texts = sample(chain(NEXT), begun(*[[]] * 20_000), 3, generator=seeded(0))
+    texts = sample(chain(NEXT), prefix(*[[]] * 20_000), 3, generator=seeded(0))
     count = {text: sum(each == list(text) for each in texts) / len(texts) for text in {tuple(each) for each in texts}}
     expected = {
         (): 0.2,
@@ -188,13 +190,13 @@ def test_texts_come_up_as_often_as_they_are_likely() -> None:
     ("options", "share"), [({"temperature": 0.5}, 0.36 / 0.52), ({"top_k": 1}, 1.0), ({"top_p": 0.5}, 1.0)]
 )
 def test_samples_are_truncated_as_asked(options: dict[str, Any], share: float) -> None:
-    texts = sample(chain(NEXT), begun(*[[A]] * 10_000), 1, generator=seeded(0), **options)
+    texts = sample(chain(NEXT), prefix(*[[A]] * 10_000), 1, generator=seeded(0), **options)
     assert {word for (word,) in texts} <= {B, C}
     assert sum(text == [B] for text in texts) / len(texts) == pytest.approx(share, abs=0.015)
 
 
 def test_the_same_seed_writes_the_same_texts() -> None:
-    prompts = begun(*[[]] * 50)
+    prompts = prefix(*[[]] * 50)
     torch.manual_seed(0)
     texts = sample(chain(NEXT), prompts, 9, generator=seeded(1))
     torch.manual_seed(5)  # of no use where a generator is given
@@ -204,9 +206,9 @@ def test_the_same_seed_writes_the_same_texts() -> None:
 
 def test_what_is_no_word_is_never_written() -> None:
     model = chain({})
-    model.words.table.weight.data.zero_()
+    model.embedding.table.weight.data.zero_()
     model.out.bias.data[[PADDING, UNKNOWN, START]] = 50.0  # all but certain, were they allowed
-    texts = sample(model, begun(*[[]] * 2000), 1, generator=seeded(0))
+    texts = sample(model, prefix(*[[]] * 2000), 1, generator=seeded(0))
     count = torch.tensor([word for text in texts for word in text]).bincount(minlength=C + 1) / 2000
     assert count[[PADDING, UNKNOWN, START]].tolist() == [0, 0, 0]
     assert sum(not text for text in texts) / 2000 == pytest.approx(1 / 4, abs=0.04)
@@ -216,20 +218,20 @@ def test_what_is_no_word_is_never_written() -> None:
 @pytest.mark.parametrize(
     "encoder",
     [
-        partial(Recurrent, size=8),
-        partial(AttentiveRecurrent, over="below", size=8),
-        partial(AttentiveRecurrent, size=8),
-        partial(Transformer, size=8, num_heads=2, looks_back=True),
+        partial(RecurrentEncoder, size=8),
+        partial(AttentiveRecurrentEncoder, over="below", size=8),
+        partial(AttentiveRecurrentEncoder, size=8),
+        partial(TransformerEncoder, size=8, num_heads=2, causal=True),
     ],
     ids=["lstm", "below", "past", "transformer"],
 )
 def test_going_on_word_by_word_equals_reading_all_again(encoder: Any) -> None:
     torch.manual_seed(0)
-    model = LanguageModel(12, partial(WordVectors, size=8), encoder).eval()
+    model = LanguageModel(12, partial(TokenEmbedding, size=8), encoder).eval()
     for value in model.parameters():
         value.data *= 4  # so that what was read long before matters
     prompts = torch.randint(4, 12, (6, 3))
-    written = sample(model, begun(*prompts.tolist()), 8, temperature=0)
+    written = sample(model, prefix(*prompts.tolist()), 8, temperature=0)
     assert len({tuple(text) for text in written}) > 2
     for prompt, text in zip(prompts.tolist(), written, strict=True):
         expected: list[int] = []
@@ -265,7 +267,7 @@ GARDEN_PATH = {
 def test_a_wider_beam_leaves_the_garden_path() -> None:
     model = chain(GARDEN_PATH)
     # The likeliest word is A; but of A nothing is likelier than 0.6 * 0.35, whereas B alone has 0.4 * 0.9.
-    (greedy,), (wide,) = (beam_search(model, begun([]), 9, beam_size=size, length_penalty=0) for size in (1, 2))
+    (greedy,), (wide,) = (beam_search(model, prefix([]), 9, beam_size=size, length_penalty=0) for size in (1, 2))
     assert told(greedy)[0][0] == A
     assert told(wide) == [(B,)]
     assert wide[0].log_prob == wide[0].score == pytest.approx(logs(0.4, 0.9))
@@ -277,7 +279,7 @@ LATE = {START: {END: 0.45, A: 0.55}, A: {B: 0.9, C: 0.1}, B: {END: 0.9, C: 0.1},
 
 @pytest.mark.parametrize(("length_penalty", "best"), [(0.0, ()), (0.5, (A, B)), (1.0, (A, B))])
 def test_the_search_goes_on_after_one_has_ended(length_penalty: float, best: tuple[int, ...]) -> None:
-    (found,) = beam_search(chain(LATE), begun([]), 9, beam_size=2, length_penalty=length_penalty, n_best=2)
+    (found,) = beam_search(chain(LATE), prefix([]), 9, beam_size=2, length_penalty=length_penalty, n_best=2)
     expected = {
         (): Hypothesis((), logs(0.45), logs(0.45) / 1, True),
         (A, B): Hypothesis((A, B), logs(0.55, 0.9, 0.9), logs(0.55, 0.9, 0.9) / 3**length_penalty, True),
@@ -293,16 +295,16 @@ def test_what_has_ended_keeps_its_place_in_the_beam() -> None:
     # After the first word a beam of two is full with the end and A. A B takes the place that is left: A C, which would
     # have been second, is lost.
     model = chain({START: {END: 0.4, A: 0.5, B: 0.1}, A: {B: 0.55, C: 0.45}, B: {C: 1.0}, C: {END: 1.0}})
-    (found,) = beam_search(model, begun([]), 9, beam_size=2, n_best=2)
+    (found,) = beam_search(model, prefix([]), 9, beam_size=2, n_best=2)
     assert told(found) == [(A, B, C), ()]
-    (found,) = beam_search(model, begun([]), 9, beam_size=3, n_best=3)
+    (found,) = beam_search(model, prefix([]), 9, beam_size=3, n_best=3)
     assert told(found) == [(A, B, C), (A, C), ()]
     assert [each.score for each in found] == pytest.approx([logs(0.275) / 4, logs(0.225) / 3, logs(0.4)], rel=1e-5)
 
 
 def test_the_largest_length_is_respected() -> None:
     endless = chain({START: {A: 0.6, B: 0.4}, A: {B: 1.0}, B: {A: 1.0}})
-    (found,) = beam_search(endless, begun([]), 3, beam_size=2, n_best=2)
+    (found,) = beam_search(endless, prefix([]), 3, beam_size=2, n_best=2)
     assert told(found) == [(A, B, A), (B, A, B)]
     assert not any(hypothesis.ended for hypothesis in found)
     assert [hypothesis.log_prob for hypothesis in found] == pytest.approx([logs(0.6), logs(0.4)], abs=1e-5)
@@ -311,24 +313,24 @@ def test_the_largest_length_is_respected() -> None:
 
 def test_an_end_at_the_largest_length_is_an_end() -> None:
     model = chain({START: {A: 1.0}, A: {END: 0.6, B: 0.4}, B: {A: 1.0}})
-    (found,) = beam_search(model, begun([]), 2, beam_size=2, n_best=2)
+    (found,) = beam_search(model, prefix([]), 2, beam_size=2, n_best=2)
     assert [(each.words, each.ended) for each in found] == [((A,), True), ((A, B), False)]
     assert [each.score for each in found] == pytest.approx([logs(0.6) / 2, logs(0.4) / 2], abs=1e-5)
 
 
 def test_where_there_is_no_more_fewer_are_told() -> None:
     model = chain({START: {A: 0.6, B: 0.4}})
-    (found,) = beam_search(model, begun([]), 1, beam_size=50, n_best=50)
+    (found,) = beam_search(model, prefix([]), 1, beam_size=50, n_best=50)
     assert len(found) == 4  # three words and the end
     assert told(found)[:2] == [(A,), (B,)]
 
 
 def test_what_is_no_word_is_never_said() -> None:
     model = chain({})
-    model.words.table.weight.data.zero_()
+    model.embedding.table.weight.data.zero_()
     model.out.bias.data[[PADDING, UNKNOWN, START]] = 50.0  # all but certain, were they allowed
     model.out.bias.data[END] = -1.0
-    (found,) = beam_search(model, begun([]), 3, beam_size=60, n_best=60)
+    (found,) = beam_search(model, prefix([]), 3, beam_size=60, n_best=60)
     assert len(found) == 1 + 3 + 9 + 27
     assert {word for hypothesis in found for word in hypothesis.words} == {A, B, C}
     # The rest share what there is: the words 1 / (3 + 1 / e) each.
@@ -338,7 +340,7 @@ def test_what_is_no_word_is_never_said() -> None:
 
 
 def test_prompts_are_gone_on_from() -> None:
-    found = beam_search(chain(NEXT), begun([A], [C], [B]), 9, beam_size=3)
+    found = beam_search(chain(NEXT), prefix([A], [C], [B]), 9, beam_size=3)
     assert [told(each) for each in found] == [[(B, C)], [()], [(C,)]]
     assert found[1][0].log_prob == pytest.approx(logs(0.9), abs=1e-5)
 
@@ -346,29 +348,31 @@ def test_prompts_are_gone_on_from() -> None:
 def test_nothing_is_computed_once_all_have_ended_and_never_of_what_has() -> None:
     model, seen = chain(NEXT), []
     model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
-    beam_search(model, begun([C], [A], [B]), 50, beam_size=1)
+    beam_search(model, prefix([C], [A], [B]), 50, beam_size=1)
     assert seen == [3, 2, 1]
     seen.clear()
-    beam_search(model, begun([C], [A]), 50, beam_size=2)
+    beam_search(model, prefix([C], [A]), 50, beam_size=2)
     assert seen == [4, 4, 4, 2]  # A B C, after C, ends last
 
 
 # Beams of models of every kind.
 
-small = partial(WordVectors, size=6)
-speaking = partial(decoders.Recurrent, size=6, handover="network")
+small = partial(TokenEmbedding, size=6)
+speaking = partial(decoders.RecurrentDecoder, size=6, bridge="network")
 LANGUAGE: dict[str, Any] = {
-    "lstm": partial(Recurrent, size=8),
-    "below": partial(AttentiveRecurrent, over="below", cell="gru", size=8),
-    "past": partial(AttentiveRecurrent, size=8),
-    "transformer": partial(Transformer, size=8, num_heads=2, looks_back=True),
+    "lstm": partial(RecurrentEncoder, size=8),
+    "below": partial(AttentiveRecurrentEncoder, over="below", cell="gru", size=8),
+    "past": partial(AttentiveRecurrentEncoder, size=8),
+    "transformer": partial(TransformerEncoder, size=8, num_heads=2, causal=True),
 }
 SPEAKING: dict[str, Any] = {
     "plain": partial(speaking, num_layers=2),
-    "luong": partial(speaking, reading=Attending),
-    "bahdanau": partial(speaking, cell="gru", read="before", reading=partial(Attending, score=Additive)),
-    "local": partial(speaking, cell="rnn", feed=False, reading=partial(Attending, select=LocalPredictive)),
-    "heads": partial(decoders.Transformer, size=6, num_heads=2),
+    "luong": partial(speaking, context=CrossAttention),
+    "bahdanau": partial(speaking, cell="gru", attend="before", context=partial(CrossAttention, score=Additive)),
+    "local": partial(
+        speaking, cell="rnn", input_feeding=False, context=partial(CrossAttention, select=LocalPredictive)
+    ),
+    "heads": partial(decoders.TransformerDecoder, size=6, num_heads=2),
 }
 COPYING = ("luong", "local", "heads")
 MODELS = [*LANGUAGE, *SPEAKING, *(f"{name}_copies" for name in COPYING), "continuation", "continuing_transformer"]
@@ -383,10 +387,10 @@ def spoken(name: str, rows: int = 6, known: int = KNOWN, seed: int = 6) -> tuple
     if kind in LANGUAGE:
         model: Any = LanguageModel(known, small, LANGUAGE[kind])
     elif kind in SPEAKING:
-        model = EncoderDecoder(known, known, True, small, partial(Recurrent, size=6), SPEAKING[kind], copy=copy)
+        model = EncoderDecoder(known, known, True, small, partial(RecurrentEncoder, size=6), SPEAKING[kind], copy=copy)
     else:
         encoder = LANGUAGE["transformer" if kind == "continuing_transformer" else "lstm"]
-        model = Continuation(known, known, True, small, encoder)
+        model = DecoderOnly(known, known, True, small, encoder)
     model.double().eval().requires_grad_(False)
     for part, value in model.named_parameters():
         value *= 6 if "out." in part or "table" in part else 2  # so that what was said before matters
@@ -415,12 +419,12 @@ def varied(name: str) -> tuple[Any, Tensor, Any]:
     raise AssertionError(f"no {name} of fifty ends at different lengths")
 
 
-def teacher_forced(model: Any, begun: Tensor, memory: Any, row: int, hypothesis: Hypothesis) -> float:
+def teacher_forcing_batch(model: Any, prefix: Tensor, memory: Any, row: int, hypothesis: Hypothesis) -> float:
     """Its log-probability, from one pass over all of it."""
     said = [*hypothesis.words, *([END] if hypothesis.ended else [])]
-    before, one = begun.shape[1], torch.tensor([row])
-    words = torch.cat([begun[row], torch.tensor(said[:-1], dtype=torch.int64)])[None]
-    logits = model.decode(words, take_rows(memory, one)).logits[0, before - 1 :]
+    before, one = prefix.shape[1], torch.tensor([row])
+    words = torch.cat([prefix[row], torch.tensor(said[:-1], dtype=torch.int64)])[None]
+    logits = model.decode(words, index_rows(memory, one)).logits[0, before - 1 :]
     log_probs = logits[:, END:].log_softmax(-1)  # the first three are no words
     return float(log_probs[torch.arange(len(said)), torch.tensor(said) - END].sum())
 
@@ -443,7 +447,7 @@ def test_a_hypothesis_is_as_likely_as_the_model_says(name: str) -> None:
         for hypothesis in found:
             length = len(hypothesis.words) + hypothesis.ended
             assert length == 6 or hypothesis.ended
-            expected = teacher_forced(model, start, memory, row, hypothesis)
+            expected = teacher_forcing_batch(model, start, memory, row, hypothesis)
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-6)
             assert hypothesis.score == pytest.approx(expected / length**0.7, abs=1e-6)
         assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
@@ -456,7 +460,7 @@ def test_a_batch_is_searched_as_row_by_row(name: str) -> None:
     together = beam_search(model, start, 8, memory, beam_size=2, n_best=2)
     for row, found in enumerate(together):
         one = torch.tensor([row])
-        (alone,) = beam_search(model, start[one], 8, take_rows(memory, one), beam_size=2, n_best=2)
+        (alone,) = beam_search(model, start[one], 8, index_rows(memory, one), beam_size=2, n_best=2)
         assert told(found) == told(alone)
         assert [each.ended for each in found] == [each.ended for each in alone]
         for part in ("log_prob", "score"):
@@ -479,7 +483,7 @@ def every_sequence(model: Any, start: Tensor, memory: Any, words: list[int], lon
         for text in product(words, repeat=number):
             ended = number < longest
             hypothesis = Hypothesis(text, 0.0, 0.0, ended)
-            found[text, ended] = teacher_forced(model, start, memory, 0, hypothesis)
+            found[text, ended] = teacher_forcing_batch(model, start, memory, 0, hypothesis)
     return found
 
 
@@ -507,7 +511,7 @@ def plainly(model: Any, start: Tensor, memory: Any, row: int, beam_size: int, lo
         longer = []
         for text, log_prob in alive:
             read = torch.cat([start[row], torch.tensor(text, dtype=torch.int64)])[None]
-            logits = model.decode(read, take_rows(memory, one)).logits[0, -1, END:]
+            logits = model.decode(read, index_rows(memory, one)).logits[0, -1, END:]
             longer += [((*text, END + number), log_prob + float(x)) for number, x in enumerate(logits.log_softmax(-1))]
         kept = sorted(longer, key=lambda each: -each[1])[: beam_size - len(found)]
         ended = [each for each in kept if each[0][-1] == END or length == longest]
@@ -528,10 +532,12 @@ def test_a_narrow_beam_finds_what_a_plain_one_does(name: str, beam_size: int) ->
 
 def test_a_model_with_fewer_places_ends_before() -> None:
     torch.manual_seed(0)
-    encoder = partial(Transformer, size=8, num_heads=2, looks_back=True, positions=partial(Learned, max_length=5))
+    encoder = partial(
+        TransformerEncoder, size=8, num_heads=2, causal=True, positions=partial(LearnedPositions, max_length=5)
+    )
     model = LanguageModel(KNOWN, small, encoder).eval()
     model.out.bias.data[END] = -20.0
-    start = begun([A, B], [C, A])
+    start = prefix([A, B], [C, A])
     for found in beam_search(model, start, 50, beam_size=3, n_best=3):
         # Three are begun: the next word is told from all of them, the last of three from five.
         assert [len(each.words) for each in found] == [3, 3, 3]
@@ -555,12 +561,12 @@ def test_a_model_with_fewer_places_ends_before() -> None:
 )
 def test_wrong_options_of_a_beam_are_refused_by_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        beam_search(chain(NEXT), begun([]), **({"max_length": 9} | options))
+        beam_search(chain(NEXT), prefix([]), **({"max_length": 9} | options))
 
 
 def test_a_sample_of_no_words_is_refused() -> None:
     with pytest.raises(InputError, match="max_length must be at least 1, got 0"):
-        sample(chain(NEXT), begun([]), 0)
+        sample(chain(NEXT), prefix([]), 0)
 
 
 # Rows of whatever holds tensors.
@@ -577,7 +583,7 @@ def test_rows_are_taken_of_tensors_wherever_they_are() -> None:
     one, two = torch.arange(3), torch.arange(12).view(3, 2, 2)
     tree = Leaf(one, "leaf", [(two, None, 7), Leaf(two, "inner", (one, [two])), "text"])
     rows = torch.tensor([2, 0, 0, 1])
-    taken = take_rows(tree, rows)
+    taken = index_rows(tree, rows)
     assert isinstance(taken, Leaf) and taken.name == "leaf"
     assert taken.values.tolist() == [2, 0, 0, 1]
     (first, nothing, number), inner, text = taken.inner
@@ -591,7 +597,7 @@ def test_rows_are_taken_of_tensors_wherever_they_are() -> None:
 
 
 def test_what_holds_no_tensor_stays_as_it_is() -> None:
-    assert take_rows(None, torch.tensor([0])) is None
-    assert take_rows(5, torch.tensor([0])) == 5
-    assert take_rows((), torch.tensor([0])) == ()
-    assert take_rows(Leaf, torch.tensor([0])) is Leaf  # the kind itself is no leaf
+    assert index_rows(None, torch.tensor([0])) is None
+    assert index_rows(5, torch.tensor([0])) == 5
+    assert index_rows((), torch.tensor([0])) == ()
+    assert index_rows(Leaf, torch.tensor([0])) is Leaf  # the kind itself is no leaf

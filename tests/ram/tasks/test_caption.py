@@ -13,21 +13,21 @@ from torch import Tensor
 
 from envs import InputError
 from envs.sensor import GlimpseSensor
-from ram.attention.positions import Learned
-from ram.attention.selection import Hard, Selection, Soft, Unnormalised
-from ram.baselines import LeaveOneOut, MovingAverage, NoBaseline
-from ram.captioning.captioner import Captioner, Glimpse
-from ram.captioning.encoders import Convolutional, Pixels
-from ram.corpora import Words
+from ram.attention.positions import LearnedPositions
+from ram.attention.selection import AttentionWeights, Hard, Soft, Unnormalised
+from ram.baselines import LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
+from ram.captioning.captioner import Captioner, GlimpseContext
+from ram.captioning.image_encoders import Convolutional, Pixels
+from ram.corpora import Tokens
 from ram.corpora.captions import Captions
-from ram.corpora.reversal import Source as Reversal
+from ram.corpora.reversal import Reversal
 from ram.corpora.vocabulary import END, START
 from ram.networks import GlimpseNetwork, LocationNetwork, RandomLocation
 from ram.sequence import decoders, encoders
-from ram.sequence.decoders import Attending
-from ram.sequence.models import Said, WordVectors
-from ram.sequence.search import NO_WORDS
-from ram.tasks.caption import CaptionTask, TrainedCaptioner
+from ram.sequence.classifiers import ModelOutput, TokenEmbedding
+from ram.sequence.decoders import CrossAttention
+from ram.sequence.search import SPECIAL_TOKENS
+from ram.tasks.caption import CaptionTask, ImageCaptioner
 from ram.tasks.translate import Search
 
 PLACES = ("left", "right")
@@ -48,14 +48,14 @@ class Given:
             captions.append((("it", "is", PLACES[side]), (PLACES[side],)))
         return Captions(images, tuple(captions), boxes, tuple(range(count)))
 
-    def judge(self, said: Sequence[Words], facts: Sequence[int]) -> dict[str, float]:
-        right = [PLACES[number % 2] in each for each, number in zip(said, facts, strict=True)]
+    def judge(self, said: Sequence[Tokens], annotations: Sequence[int]) -> dict[str, float]:
+        right = [PLACES[number % 2] in each for each, number in zip(said, annotations, strict=True)]
         return {"right": 100 * sum(right) / len(right)}
 
-    def named(self, caption: Words, fact: int) -> list[tuple[int, ...]]:
+    def named(self, caption: Tokens, fact: int) -> list[tuple[int, ...]]:
         return [(0,) if word == PLACES[fact % 2] else () for word in caption]
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(text.split())
 
     def detokenize(self, words: Sequence[str]) -> str:
@@ -63,21 +63,21 @@ class Given:
 
 
 convolutional = partial(Convolutional, widths=(8, 8))
-soft = partial(decoders.Recurrent, size=16, handover="none", feed=False, reading=Attending)
-hard = partial(soft, reading=partial(Attending, select=Hard))
+soft = partial(decoders.RecurrentDecoder, size=16, bridge="none", input_feeding=False, context=CrossAttention)
+hard = partial(soft, context=partial(CrossAttention, select=Hard))
 looks = partial(
-    Glimpse,
+    GlimpseContext,
     sensor=GlimpseSensor(8),
     glimpse=partial(GlimpseNetwork, patch_features=16, location_features=16, output_size=16),
     policy=partial(LocationNetwork, std=0.5),
 )
-glimpse = partial(decoders.Recurrent, size=16, handover="none", read="before", reading=looks)
+glimpse = partial(decoders.RecurrentDecoder, size=16, bridge="none", attend="before", context=looks)
 MODELS: dict[str, dict[str, Any]] = {
     "soft": {"decoder": soft},
     "hard": {"decoder": hard},
     "glimpse": {"decoder": glimpse, "encoder": Pixels},
-    "blind": {"decoder": partial(decoders.Recurrent, size=8, handover="none")},
-    "transformer": {"decoder": partial(decoders.Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0)},
+    "blind": {"decoder": partial(decoders.RecurrentDecoder, size=8, bridge="none")},
+    "transformer": {"decoder": partial(decoders.TransformerDecoder, size=8, num_heads=2, num_layers=1, dropout=0.0)},
 }
 
 
@@ -85,7 +85,7 @@ POINTING = {"pointing", "pointing_centre", "pointing_shuffled", "mass_in_box"}
 
 
 def build(name: str = "soft", baseline: Any = NoBaseline, **options: Any) -> CaptionTask:
-    parts = {"encoder": convolutional, "words": partial(WordVectors, size=8), **MODELS[name]}
+    parts = {"encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS[name]}
     parts |= {key: options.pop(key) for key in ("encoder", "decoder", "dropout") if key in options}
     return CaptionTask(options.pop("corpus", Given()), partial(Captioner, **parts), baseline, batch_size=8, **options)
 
@@ -114,7 +114,7 @@ def test_a_step_shows_every_image_with_one_of_its_captions() -> None:
     seen: list[int] = []
     ask = task.ask
 
-    def watched(captions: Sequence[Words]) -> tuple[Tensor, Tensor]:
+    def watched(captions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         seen.extend(map(len, captions))
         return ask(captions)
 
@@ -132,15 +132,15 @@ def test_a_batch_does_not_tell_how_long_its_captions_are() -> None:
         def load(self, split: str) -> Captions:
             given = super().load(split)
             captions = tuple(((PLACES[number % 2],) * (1 + 4 * (number % 2)),) for number in range(len(given)))
-            return Captions(given.images, captions, given.boxes, given.facts)
+            return Captions(given.images, captions, given.boxes, given.annotations)
 
-    parts = {"encoder": convolutional, "words": partial(WordVectors, size=8), **MODELS["soft"]}
+    parts = {"encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS["soft"]}
     task = CaptionTask(Uneven(), partial(Captioner, **parts), NoBaseline, batch_size=8)
     for step in range(6):
         assert len({len(captions[0]) for captions in task.begin(step).captions}) == 2
 
 
-def first_maps(task: CaptionTask) -> tuple[list[Words], Tensor]:
+def first_maps(task: CaptionTask) -> tuple[list[Tokens], Tensor]:
     """The captions of the first step, and the weights of their words."""
     examples = task.begin(0)
     drawn = torch.rand(len(examples)).tolist()
@@ -177,11 +177,13 @@ def test_maps_of_much_entropy_cost_more_and_more() -> None:
 @pytest.mark.parametrize("model", ["hard", "glimpse", "blind", "unnormalised", "sums of 2"])
 def test_map_entropy_is_refused_where_no_maps_are_soft(model: str) -> None:
     class Twice(Soft):
-        def forward(self, *scores: Any) -> Selection:
-            return Selection(2 * super().forward(*scores).weights)
+        def forward(self, *scores: Any) -> AttentionWeights:
+            return AttentionWeights(2 * super().forward(*scores).weights)
 
     selects = {"unnormalised": Unnormalised, "sums of 2": Twice}
-    parts = {"decoder": partial(soft, reading=partial(Attending, select=selects[model]))} if model in selects else {}
+    parts = (
+        {"decoder": partial(soft, context=partial(CrossAttention, select=selects[model]))} if model in selects else {}
+    )
     task = build("soft" if parts else model, map_entropy=0.5, **parts)
     with pytest.raises(InputError, match=r"^task\.map_entropy is for soft attention, whose weights are shares"):
         task(0)
@@ -196,7 +198,7 @@ class Several(Given):
         captions = tuple(
             tuple((names[image % 8], *["and"] * place) for place in range(1 + image % 4)) for image in range(len(given))
         )
-        return Captions(given.images, captions, given.boxes, given.facts)
+        return Captions(given.images, captions, given.boxes, given.annotations)
 
 
 @pytest.mark.parametrize(("captions", "rollouts"), [(1, 1), (1, 3), (3, 1), (3, 3), (9, 2)])
@@ -205,7 +207,7 @@ def test_an_image_is_seen_once_for_captions_of_its_own(captions: int, rollouts: 
     seen, told = [], []
     task.model.encoder.register_forward_hook(lambda _, given, made: seen.append(made))
     task.model.decoder.register_forward_hook(lambda _, given, __: told.append(given))
-    asked: list[Sequence[Words]] = []
+    asked: list[Sequence[Tokens]] = []
     ask = task.ask
     task.ask = lambda words: (asked.append(words), ask(words))[1]  # type: ignore[method-assign, func-returns-value]
     task(0)
@@ -218,7 +220,7 @@ def test_an_image_is_seen_once_for_captions_of_its_own(captions: int, rollouts: 
         assert len(set(ours)) == len(ours) == min(captions, len(some)) and set(ours) <= set(some)
     expected = torch.stack([grids[image] for image in rows for _ in range(rollouts)])
     torch.testing.assert_close(memory.states, expected)
-    expected = task.model.words(ask(said)[0].repeat_interleave(rollouts, dim=0))
+    expected = task.model.embedding(ask(said)[0].repeat_interleave(rollouts, dim=0))
     torch.testing.assert_close(vectors, expected)
 
 
@@ -237,7 +239,7 @@ def test_the_loss_is_the_mean_over_all_words_that_are_said() -> None:
 def test_rollouts_of_one_image_stand_side_by_side_and_differ_in_their_choices() -> None:
     seen: list[Any] = []
 
-    class Watching(LeaveOneOut):
+    class Watching(LeaveOneOutBaseline):
         def forward(self, rollout: Any, returns: Tensor) -> Any:
             seen.append(rollout)
             return super().forward(rollout, returns)
@@ -250,7 +252,7 @@ def test_rollouts_of_one_image_stand_side_by_side_and_differ_in_their_choices() 
     one, several = build()(0), build(rollouts_per_image=3)(0)
     assert several.loss.item() == pytest.approx(one.loss.item(), rel=1e-5)
     with pytest.raises(InputError, match=r"task\.rollouts_per_image"):
-        build("hard", LeaveOneOut)
+        build("hard", LeaveOneOutBaseline)
 
 
 def test_the_surprise_of_a_choice_is_paid_and_not_asked_of_the_words() -> None:
@@ -292,8 +294,8 @@ def test_the_measures_do_not_depend_on_how_batches_are_cut(monkeypatch: pytest.M
     ("name", "steps", "baseline", "rollouts"),
     [
         ("soft", 60, NoBaseline, 1),
-        ("hard", 150, MovingAverage, 1),
-        ("hard", 100, LeaveOneOut, 3),
+        ("hard", 150, MovingAverageBaseline, 1),
+        ("hard", 100, LeaveOneOutBaseline, 3),
         ("glimpse", 150, NoBaseline, 1),
     ],
 )
@@ -327,17 +329,17 @@ def test_a_reward_takes_the_place_of_cross_entropy() -> None:
 @pytest.mark.parametrize("name", ["soft", "hard", "glimpse"])
 def test_resuming_equals_going_on(name: str) -> None:
     def begin() -> tuple[CaptionTask, torch.optim.Optimizer]:
-        task = build(name, MovingAverage, seed=5, dropout=0.2)
+        task = build(name, MovingAverageBaseline, seed=5, dropout=0.2)
         return task, torch.optim.Adam(task.parameters(), 0.01)
 
     task, optimizer = begin()
     expected = train(task, range(8), optimizer)
     first, its_optimizer = begin()
-    begun = train(first, range(4), its_optimizer)
+    prefix = train(first, range(4), its_optimizer)
     second, other_optimizer = begin()
     second.load_state_dict(first.state_dict())
     other_optimizer.load_state_dict(its_optimizer.state_dict())
-    assert begun + train(second, range(4, 8), other_optimizer) == expected
+    assert prefix + train(second, range(4, 8), other_optimizer) == expected
 
 
 def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
@@ -349,10 +351,10 @@ def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
     file = io.BytesIO()
     torch.save(task.state_dict(), file)
     file.seek(0)
-    parts = {"encoder": convolutional, "words": partial(WordVectors, size=8), **MODELS["soft"]}
+    parts = {"encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS["soft"]}
     arguments = {"model": partial(Captioner, **parts), "corpus": Absent(), "search": None, "device": "cpu"}
     model = CaptionTask.restore(torch.load(file, weights_only=True), arguments)
-    assert isinstance(model, TrainedCaptioner) and not model.model.training
+    assert isinstance(model, ImageCaptioner) and not model.model.training
     examples = task.split("test")
     expected = [" ".join(best[0]) for best in task.describe(examples)]
     assert model.caption(examples.images) == model.caption(examples.images.float() / 255) == expected
@@ -422,8 +424,8 @@ class Fixed(torch.nn.Module):
     def begin(self, images: Tensor) -> tuple[Tensor, None]:
         return torch.full((len(images), 1), START), None
 
-    def decode(self, words: Tensor, memory: Any, state: Any = None, need_weights: bool = False) -> Said:
-        return Said(self.logits[words], self.logits[words])
+    def decode(self, words: Tensor, memory: Any, state: Any = None, need_weights: bool = False) -> ModelOutput:
+        return ModelOutput(self.logits[words], self.logits[words])
 
 
 def test_the_gradient_of_sampled_captions_is_that_of_their_expected_worth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,16 +438,16 @@ def test_the_gradient_of_sampled_captions_is_that_of_their_expected_worth(monkey
 
     monkeypatch.setattr(task, "_worth", paid)
     torch.manual_seed(0)
-    torch.stack([task._criticise(examples.images, examples).loss for _ in range(10)]).mean().backward()
+    torch.stack([task._self_critical_loss(examples.images, examples).loss for _ in range(10)]).mean().backward()
     estimated, model.logits.grad = model.logits.grad, None
 
-    sayable = [number for number in range(len(task.vocabulary)) if number not in NO_WORDS]
+    mask_special_tokens = [number for number in range(len(task.vocabulary)) if number not in SPECIAL_TOKENS]
     share = torch.full_like(model.logits, -math.inf)
-    share[:, sayable] = model.logits[:, sayable]
+    share[:, mask_special_tokens] = model.logits[:, mask_special_tokens]
     share = share.softmax(-1)
     expected, words = torch.zeros(()), torch.zeros(())
-    for first in sayable:
-        for second in sayable if first != END else [END]:
+    for first in mask_special_tokens:
+        for second in mask_special_tokens if first != END else [END]:
             probability = share[START, first] * (1.0 if first == END else share[first, second])
             said = [number for number in (first, second) if number != END]
             expected = expected - probability * paid([said], None)[0]
@@ -455,16 +457,16 @@ def test_the_gradient_of_sampled_captions_is_that_of_their_expected_worth(monkey
 
 
 def test_what_was_said_is_read_again_within_the_positions_there_are() -> None:
-    few = partial(MODELS["transformer"]["decoder"], positions=partial(Learned, max_length=4))
+    few = partial(MODELS["transformer"]["decoder"], positions=partial(LearnedPositions, max_length=4))
     task = build(decoder=few, reward="bleu")
     assert "cider" in task.eval().evaluate("validation") and task.pictures("validation")
     assert task(0).loss.isfinite()
     with pytest.raises(InputError, match="in the train split has 3 words or pieces, and the model positions for 2"):
-        build(decoder=partial(few, positions=partial(Learned, max_length=3)))
+        build(decoder=partial(few, positions=partial(LearnedPositions, max_length=3)))
 
 
 def test_a_control_that_looks_anywhere_is_measured_alike_again() -> None:
-    anywhere = partial(glimpse, reading=partial(looks, policy=RandomLocation))
+    anywhere = partial(glimpse, context=partial(looks, policy=RandomLocation))
     task = build("glimpse", decoder=anywhere).eval()
     first = task.evaluate("validation")
     torch.manual_seed(7)
@@ -473,7 +475,7 @@ def test_a_control_that_looks_anywhere_is_measured_alike_again() -> None:
 
 
 def test_weights_that_are_no_distribution_have_no_entropy() -> None:
-    task = build(decoder=partial(soft, reading=partial(Attending, select=Unnormalised))).eval()
+    task = build(decoder=partial(soft, context=partial(CrossAttention, select=Unnormalised))).eval()
     measured = task.evaluate("validation")
     assert "map_entropy" not in measured and all(map(math.isfinite, measured.values()))
     assert task.pictures("validation")
@@ -484,7 +486,7 @@ def test_weights_that_are_no_distribution_have_no_entropy() -> None:
     [
         ({"decoder": glimpse}, "decoder=glimpse looks at the image itself, pixel by pixel: set encoder=pixels."),
         (
-            {"encoder": partial(encoders.Recurrent, size=8)},
+            {"encoder": partial(encoders.RecurrentEncoder, size=8)},
             "encoder must be one of images, such as encoder=convolutional, got Recurrent.",
         ),
         ({"augmentation": "warp"}, "task.augmentation must be null or name a _target_, got 'warp'."),

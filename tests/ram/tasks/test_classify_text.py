@@ -12,12 +12,12 @@ import torch
 from ram.attention.scores import Dot, General
 from ram.attention.selection import Unnormalised
 from ram.baselines import NoBaseline
-from ram.corpora import Examples, Words, negation
+from ram.corpora import Examples, Tokens, negation
 from ram.corpora.vocabulary import UNKNOWN
+from ram.plots.text import direction_of_words, weights_over_words
 from ram.sequence import encoders
-from ram.sequence.models import Classifier, WordVectors
-from ram.sequence.pictures import direction_of_words, weights_over_words
-from ram.sequence.readers import Contextual, Fixed, Sum
+from ram.sequence.classifiers import Classifier, TokenEmbedding
+from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling, SumPooling
 from ram.tasks import Embedding
 from ram.tasks.classify_text import ClassifyTextTask, TextClassifier
 
@@ -40,24 +40,24 @@ class Given:
     def load(self, split: str) -> Examples:
         return self.train if split == "train" else self.test
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(text.split())
 
 
-def by_hand(reader: Any = Sum) -> ClassifyTextTask:
+def by_hand(pooling: Any = SumPooling) -> ClassifyTextTask:
     """Logits are the sum of word vectors, or what else is read of them."""
-    parts = {"words": partial(WordVectors, size=2), "encoder": encoders.Words, "reader": reader}
+    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": encoders.IdentityEncoder, "pooling": pooling}
     task = ClassifyTextTask(Given(TRAIN, TEST), partial(Classifier, **parts), NoBaseline, batch_size=4)
     model = task.model
     model.out[0].weight.data, model.out[0].bias.data = torch.eye(2), torch.zeros(2)
-    model.words.table.weight.data[UNKNOWN] = torch.tensor(UNHEARD_OF)
+    model.embedding.table.weight.data[UNKNOWN] = torch.tensor(UNHEARD_OF)
     for word, vector in VECTORS.items():
-        model.words.table.weight.data[task.vocabulary.encode([word])] = torch.tensor(vector)
+        model.embedding.table.weight.data[task.vocabulary.encode([word])] = torch.tensor(vector)
     return task
 
 
-def restored(task: ClassifyTextTask, reader: Any = Sum) -> TextClassifier:
-    parts = {"words": partial(WordVectors, size=2), "encoder": encoders.Words, "reader": reader}
+def restored(task: ClassifyTextTask, pooling: Any = SumPooling) -> TextClassifier:
+    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": encoders.IdentityEncoder, "pooling": pooling}
     arguments = {"model": partial(Classifier, **parts), "corpus": Given(TRAIN, TEST), "device": "cpu"}
     return ClassifyTextTask.restore(task.state_dict(), arguments)  # type: ignore[return-value]
 
@@ -90,10 +90,10 @@ def test_a_prediction_by_hand() -> None:
 
 
 def test_the_weights_of_a_prediction_are_those_of_its_words() -> None:
-    reader = partial(Fixed, num_queries=1, score=Dot)
-    task = by_hand(reader)
-    task.model.reader.attention.query.data = torch.tensor([[1.0, 0.0]])  # badness, unheard-of words being the worst
-    weights = restored(task, reader).predict(["film bad strange", "good film"]).weights
+    pooling = partial(AttentionPooling, num_queries=1, score=Dot)
+    task = by_hand(pooling)
+    task.model.pooling.attention.query.data = torch.tensor([[1.0, 0.0]])  # badness, unheard-of words being the worst
+    weights = restored(task, pooling).predict(["film bad strange", "good film"]).weights
     assert weights is not None
     assert [tuple(each.shape) for each in weights] == [(1, 3), (1, 2)]
     torch.testing.assert_close(weights[0], torch.tensor([[1 / 8, 2 / 8, 5 / 8]]))
@@ -115,9 +115,9 @@ def test_the_pictures_show_what_each_word_counts() -> None:
 
 
 def test_the_pictures_show_what_is_weighed() -> None:
-    reader = partial(Fixed, select=Unnormalised)
-    task = by_hand(reader).eval()
-    task.model.reader.attention.query.data = torch.tensor([[1.0, -1.0]])
+    pooling = partial(AttentionPooling, select=Unnormalised)
+    task = by_hand(pooling).eval()
+    task.model.pooling.attention.query.data = torch.tensor([[1.0, -1.0]])
     counts = {word: x - y for word, (x, y) in (VECTORS | {"strange": UNHEARD_OF}).items()}
     weights = torch.tensor([[[counts[word] for word in text] + [0.0] * (3 - len(text))] for text in TEST.texts])
     # What is read is the sum of (q . v) v, so that the gradient of logit k is (q . v) e_k + v_k q.
@@ -151,7 +151,7 @@ def test_the_projector_gets_every_word_with_the_class_it_leans_to(monkeypatch: p
 
 def test_of_three_classes_no_word_stands_between_two() -> None:
     corpus = Examples(TRAIN.texts, ("a", "b", "c", "a"))
-    parts = {"words": partial(WordVectors, size=2), "encoder": encoders.Words, "reader": Sum}
+    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": encoders.IdentityEncoder, "pooling": SumPooling}
     task = ClassifyTextTask(Given(corpus, corpus), partial(Classifier, **parts), NoBaseline).eval()
     assert task.pictures("test").keys() == {"attention.png", "words"}
 
@@ -162,9 +162,9 @@ def test_drawing_needs_no_gradient_of_the_caller() -> None:
 
 
 def test_a_negation_is_seen_by_context_alone() -> None:
-    def error(reader: Any) -> float:
-        parts = {"words": partial(WordVectors, size=16), "encoder": encoders.Words, "reader": reader}
-        task = ClassifyTextTask(negation.Source(size=2000), partial(Classifier, **parts), NoBaseline)
+    def error(pooling: Any) -> float:
+        parts = {"embedding": partial(TokenEmbedding, size=16), "encoder": encoders.IdentityEncoder, "pooling": pooling}
+        task = ClassifyTextTask(negation.Negation(size=2000), partial(Classifier, **parts), NoBaseline)
         optimizer = torch.optim.Adam(task.parameters(), 0.01)
         for step in range(4 * task.steps_per_epoch):
             loss = task(step).loss
@@ -173,5 +173,5 @@ def test_a_negation_is_seen_by_context_alone() -> None:
             optimizer.step()
         return task.eval().evaluate("test")["error"]
 
-    assert error(partial(Contextual, score=General, select=Unnormalised)) < 2
-    assert error(Sum) > 40
+    assert error(partial(ContextualAttentionPooling, score=General, select=Unnormalised)) < 2
+    assert error(SumPooling) > 40

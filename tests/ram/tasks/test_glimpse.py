@@ -16,12 +16,13 @@ from envs.rewards.correct_answer import CorrectAnswer
 from envs.rewards.early_answer import EarlyAnswer
 from envs.rewards.target_distance import TargetDistance
 from envs.rewards.weighted_sum import WeightedSum
-from envs.scene import END, UNASKED
+from envs.scene import END
+from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
-from ram.baselines import Learned, LeaveOneOut, MovingAverage, NoBaseline
-from ram.collect import collect, play
+from ram.baselines import LearnedBaseline, LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
-from ram.tasks.glimpse import GlimpseModel, GlimpseTask, Weights
+from ram.rollout import evaluate_episodes, run_episode
+from ram.tasks.glimpse import GlimpsePredictor, GlimpseTask, Weights
 
 
 def _images(count: int = 40, size: int = 10, classes: int = 3) -> ImageSet:
@@ -71,7 +72,7 @@ def _only(**weights: float) -> Weights:
 
 def test_the_supervised_loss_gives_the_location_network_nothing() -> None:
     task = _task()
-    rollout = collect(task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0})
+    rollout = run_episode(task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0})
     answer = torch.nn.functional.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
     assert _touched(task, answer) == {"agent.glimpse", "agent.core", "agent.action"}
 
@@ -83,7 +84,7 @@ def test_the_policy_loss_reaches_the_location_network_alone() -> None:
 
 
 def test_through_core_opens_the_way_into_the_core() -> None:
-    task = _task(policy=partial(LocationNetwork, through_core=True), weights=_only())
+    task = _task(policy=partial(LocationNetwork, backprop_into_core=True), weights=_only())
     losses = [task(step).loss for step in range(5)]
     assert set().union(*(_touched(task, loss) for loss in losses)) == {
         "agent.location",
@@ -93,14 +94,14 @@ def test_through_core_opens_the_way_into_the_core() -> None:
 
 
 def test_the_baseline_loss_trains_the_baseline_alone() -> None:
-    task = _task(baseline=Learned, weights=_only(baseline=1.0))
+    task = _task(baseline=LearnedBaseline, weights=_only(baseline=1.0))
     for parameter in task.agent.location.parameters():
         parameter.requires_grad_(False)
     assert _touched(task, task(0).loss) == {"baseline.head"}
 
 
 def test_a_baseline_through_the_core_trains_what_it_reads() -> None:
-    task = _task(baseline=partial(Learned, through_core=True), weights=_only(baseline=1.0))
+    task = _task(baseline=partial(LearnedBaseline, backprop_into_core=True), weights=_only(baseline=1.0))
     for parameter in task.agent.location.parameters():
         parameter.requires_grad_(False)
     assert _touched(task, task(0).loss) == {"baseline.head", "agent.core", "agent.glimpse"}
@@ -109,7 +110,7 @@ def test_a_baseline_through_the_core_trains_what_it_reads() -> None:
 @pytest.mark.parametrize("num_glimpses", [1, 2, 5])
 def test_neither_the_first_nor_the_never_used_location_is_scored(num_glimpses: int) -> None:
     task = _task(num_glimpses=num_glimpses)
-    rollout = collect(task.agent, task.env, {"location": torch.randn(num_glimpses, 8, 2)}, {"episode": 0})
+    rollout = run_episode(task.agent, task.env, {"location": torch.randn(num_glimpses, 8, 2)}, {"episode": 0})
     # num_glimpses looks: the first is given, so there are num_glimpses - 1 choices, each scored where it was made.
     assert rollout.mask.sum(0).tolist() == [num_glimpses - 1] * 8
     assert not rollout.mask[-1].any()
@@ -125,7 +126,7 @@ def test_the_last_sample_changes_nothing() -> None:
     noise = torch.randn(3, 8, 2)
     other = noise.clone()
     other[-1] += 1
-    rollouts = [collect(task.agent, task.env, {"location": each}, {"episode": 0}) for each in (noise, other)]
+    rollouts = [run_episode(task.agent, task.env, {"location": each}, {"episode": 0}) for each in (noise, other)]
     assert torch.equal(rollouts[0].location, rollouts[1].location)
     assert torch.equal(rollouts[0].logits, rollouts[1].logits)
     assert torch.equal(rollouts[0].reward, rollouts[1].reward)
@@ -134,7 +135,7 @@ def test_the_last_sample_changes_nothing() -> None:
 def test_the_rollout_scores_the_raw_sample_and_the_world_sees_it_clamped() -> None:
     task = _task()
     noise = torch.full((3, 8, 2), 20.0)
-    rollout = collect(task.agent, task.env, {"location": noise}, {"episode": 0})
+    rollout = run_episode(task.agent, task.env, {"location": noise}, {"episode": 0})
     assert rollout.sample[:-1].min() > 1
     assert torch.equal(rollout.location[1:], torch.ones(2, 8, 2))
     expected = task.agent.location(rollout.features).log_prob(rollout.sample)
@@ -143,7 +144,7 @@ def test_the_rollout_scores_the_raw_sample_and_the_world_sees_it_clamped() -> No
 
 def test_a_label_is_due_at_the_end_alone() -> None:
     task = _task()
-    rollout = collect(
+    rollout = run_episode(
         task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0, "index": torch.arange(8)}
     )
     assert rollout.logits.shape == (1, 8, 3)
@@ -173,7 +174,7 @@ def test_differently_seeded_runs_share_no_row() -> None:
     assert len(noise.unique(dim=0)) == 16
 
 
-@pytest.mark.parametrize("baseline", [NoBaseline, MovingAverage, Learned, LeaveOneOut])
+@pytest.mark.parametrize("baseline", [NoBaseline, MovingAverageBaseline, LearnedBaseline, LeaveOneOutBaseline])
 def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type) -> None:
     policy = partial(LocationNetwork, learn_std=True)
     task = _task(policy=policy, baseline=baseline, rollouts_per_image=2, weights=Weights(entropy=0.1))
@@ -188,7 +189,7 @@ def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type
 
 
 def test_diagnostics_leave_no_trace_and_repeat() -> None:
-    task = _task(baseline=MovingAverage)
+    task = _task(baseline=MovingAverageBaseline)
     task(0)
     before = {name: value.clone() for name, value in task.state_dict().items() if isinstance(value, Tensor)}
     first, second = task.diagnostics(1), task.diagnostics(2)
@@ -204,7 +205,7 @@ def test_the_measured_variance_is_that_of_single_episodes() -> None:
     env = task._env("train", 8, 1)
     env.reset(seed=task._row_seed)
     gradients = []
-    rollout = collect(task.agent, env, task._noise(0, env), {"index": torch.arange(8), "episode": 0})
+    rollout = run_episode(task.agent, env, task._noise(0, env), {"index": torch.arange(8), "episode": 0})
     for row in range(8):
         score = (rollout.log_prob[:-1, row] * rollout.reward[-1, row]).sum()
         parts = torch.autograd.grad(score, list(task.agent.location.parameters()), retain_graph=True)
@@ -216,7 +217,7 @@ def test_the_measured_variance_is_that_of_single_episodes() -> None:
 
 
 def test_leave_one_out_lowers_the_variance() -> None:
-    task = _task(baseline=LeaveOneOut, rollouts_per_image=8)
+    task = _task(baseline=LeaveOneOutBaseline, rollouts_per_image=8)
     assert task.diagnostics(0)["grad/variance_ratio"] < 0.8
 
 
@@ -226,7 +227,7 @@ def test_evaluation_counts_every_image_once(monkeypatch: pytest.MonkeyPatch) -> 
     images = _images()
     env = task._env("test", 40)
     env.reset(seed=task._row_seed)
-    answers = play(task.agent, env, torch.arange(40), task._row_seed).logits[-1].argmax(-1)
+    answers = evaluate_episodes(task.agent, env, torch.arange(40), task._row_seed).logits[-1].argmax(-1)
     expected = 100 * (answers != images.labels).float().mean().item()
     assert task.evaluate("validation")["error"] == pytest.approx(expected)
 
@@ -260,7 +261,7 @@ def test_a_random_policy_is_evaluated_by_random_looks() -> None:
     task = _task(policy=RandomLocation)
     env = task._env("test", 40)
     env.reset(seed=0)
-    location = play(task.agent, env, torch.arange(40), 0).location
+    location = evaluate_episodes(task.agent, env, torch.arange(40), 0).location
     assert location[1:].std() > 0.4
     assert task.diagnostics(0) == {}
 
@@ -279,7 +280,9 @@ def test_trajectories_start_where_the_environment_says(first_location: str) -> N
         autoreset_mode="Disabled",
     )
     env.reset(seed=0)
-    first, second = (play(task.agent, env, torch.arange(40), 0, "sampled", number).location for number in (0, 1))
+    first, second = (
+        evaluate_episodes(task.agent, env, torch.arange(40), 0, "sampled", number).location for number in (0, 1)
+    )
     assert torch.equal(first[0], second[0]) is (first_location == "center")
     assert not torch.equal(first[1], second[1])
 
@@ -298,14 +301,14 @@ def test_predict_plays_each_image_on_its_own() -> None:
         "device": "cpu",
     }
     model = GlimpseTask.restore(task.state_dict(), arguments)
-    assert isinstance(model, GlimpseModel)
+    assert isinstance(model, GlimpsePredictor)
     prediction = model.predict(images.images)
     alone = model.predict(images.images[3:4])
     torch.testing.assert_close(alone.probability[0], prediction.probability[3])
     env = task._env("test", 40)
     options = {"index": torch.arange(40), "location": prediction.location[:, 0]}
     env.reset(seed=0)
-    rollout = collect(task.agent, env, {"location": torch.zeros(3, 40, 2)}, options, greedy=True)
+    rollout = run_episode(task.agent, env, {"location": torch.zeros(3, 40, 2)}, options, greedy=True)
     torch.testing.assert_close(rollout.logits[-1].softmax(-1), prediction.probability)
     assert prediction.label == tuple(images.classes[best] for best in rollout.logits[-1].argmax(-1).tolist())
     assert prediction.location.shape == (40, 3, 2)
@@ -337,7 +340,7 @@ def _plain(*brightness: float) -> Tensor:
 
 def _by_hand(
     images: Tensor, labels: list[list[int]] | list[int], classes: tuple[str, ...], **options: object
-) -> tuple[GlimpseTask, GlimpseModel]:
+) -> tuple[GlimpseTask, GlimpsePredictor]:
     """A task with such an agent, and what is restored from it.
 
     A look reads one pixel: first in the middle, then at x = tanh(h / 2), y = -x. Where the agent may stop, the logit of
@@ -425,10 +428,10 @@ def test_an_image_is_in_error_if_any_of_its_answers_is_wrong(monkeypatch: pytest
     scenes = [  # brightness, what is right, how many of the answers due are right, and whether all are
         (0.25, [A, B, E], 3, True),
         (0.25, [A, A, E], 2, False),  # one is wrong, in the middle
-        (0.5, [B, E, UNASKED], 2, True),  # no third is due
+        (0.5, [B, E, IGNORE_INDEX], 2, True),  # no third is due
         (0.5, [A, B, A], 0, False),  # all are wrong, in one image
-        (1.0, [E, UNASKED, UNASKED], 1, True),
-        (1.0, [B, E, UNASKED], 1, False),
+        (1.0, [E, IGNORE_INDEX, IGNORE_INDEX], 1, True),
+        (1.0, [B, E, IGNORE_INDEX], 1, False),
         (0.15, [A, A, B], 3, True),
         (0.1, [A, A, B], 2, False),  # the last one alone is wrong
     ]
@@ -481,13 +484,15 @@ def test_the_averaged_answers_of_an_image_are_those_of_averaged_probabilities(st
     generator = torch.Generator().manual_seed(0)
     images = 0.6 * torch.rand(60, 1, 8, 8, generator=generator)
     first, second = (torch.randint(3, (60,), generator=generator).tolist() for _ in range(2))
-    several = [[one, UNASKED if one == E else other] for one, other in zip(first, second, strict=True)]
+    several = [[one, IGNORE_INDEX if one == E else other] for one, other in zip(first, second, strict=True)]
     options = {"stop": True, "reward": EarlyAnswer()} if stop else {"glimpses_per_answer": 3}
     labels = [[one] for one in first] if stop else several
     task, _ = _by_hand(images, first if stop else several, WITH_END, **options)
     env = task._env("test", 60)
     env.reset(seed=task._row_seed)
-    played = [play(task.agent, env, torch.arange(60), task._row_seed, "sampled", number) for number in range(10)]
+    played = [
+        evaluate_episodes(task.agent, env, torch.arange(60), task._row_seed, "sampled", number) for number in range(10)
+    ]
 
     wrong = np.zeros((60, 11), bool)  # after every trajectory, and by their mean
     looks = np.full((60, 10), 6)
@@ -500,7 +505,7 @@ def test_the_averaged_answers_of_an_image_are_those_of_averaged_probabilities(st
             said.append([_probability(rollout.features[look - 1, row].item()) for look in due])
         for number, probabilities in enumerate([*said, np.mean(said, axis=0)]):
             answers = np.argmax(probabilities, axis=-1).tolist()
-            wrong[row, number] = any(a != b for a, b in zip(answers, right, strict=True) if b != UNASKED)
+            wrong[row, number] = any(a != b for a, b in zip(answers, right, strict=True) if b != IGNORE_INDEX)
 
     measured = task.evaluate("test")
     assert measured["error_sampled"] == pytest.approx(100 * wrong[:, :10].mean())
@@ -532,9 +537,9 @@ def test_the_state_of_other_classes_is_refused() -> None:
         ({"batch_size": 41}, r"task\.batch_size"),
         ({"rollouts_per_image": 0}, r"task\.rollouts_per_image"),
         ({"gamma": 1.5}, r"task\.gamma"),
-        ({"location_rate": 0.0}, r"task\.location_rate"),
+        ({"location_lr_scale": 0.0}, r"task\.location_lr_scale"),
         ({"weights": Weights(entropy=0.1)}, r"task\.weights\.entropy"),
-        ({"baseline": LeaveOneOut}, r"task\.rollouts_per_image"),
+        ({"baseline": LeaveOneOutBaseline}, r"task\.rollouts_per_image"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, object], name: str) -> None:
@@ -570,7 +575,7 @@ def _error_after_training(policy: object) -> float:
         core=partial(CoreNetwork, size=32),
         policy=policy,
     )
-    task = GlimpseTask(env, agent, LeaveOneOut, batch_size=64, rollouts_per_image=4, seed=1)
+    task = GlimpseTask(env, agent, LeaveOneOutBaseline, batch_size=64, rollouts_per_image=4, seed=1)
     optimizer = torch.optim.Adam(task.parameters(), 3e-3)
     for step in range(800):
         loss = task(step).loss

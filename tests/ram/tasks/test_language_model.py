@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from envs import InputError
-from ram.attention.positions import Learned
+from ram.attention.positions import LearnedPositions
 from ram.baselines import NoBaseline
-from ram.corpora import Examples, Words
+from ram.corpora import Examples, Tokens
 from ram.corpora.vocabulary import END, START, UNKNOWN
 from ram.sequence import encoders
-from ram.sequence.encoders import Recurrent, Transformer
-from ram.sequence.models import LanguageModel, WordVectors
-from ram.tasks.language_model import LanguageModelTask, TrainedLanguageModel
+from ram.sequence.classifiers import LanguageModel, TokenEmbedding
+from ram.sequence.encoders import RecurrentEncoder, TransformerEncoder
+from ram.tasks.language_model import LanguageModelTask, TextGenerator
 
 TRAIN = Examples((("one", "is", "two"), ("two", "is", "one"), ("is", "is")))
 TEST = Examples((("one", "is", "two"), ("two", "is", "one")))
@@ -41,17 +41,17 @@ class Given:
     def load(self, split: str) -> Examples:
         return self.train if split == "train" else self.test
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(text.split())
 
 
-MODEL = partial(LanguageModel, words=partial(WordVectors, size=7), encoder=encoders.Words)
+MODEL = partial(LanguageModel, embedding=partial(TokenEmbedding, size=7), encoder=encoders.IdentityEncoder)
 
 
 def by_hand(test: Examples = TEST, following: dict[int, dict[int, float]] = NEXT, **options: Any) -> LanguageModelTask:
     """A next word depends on the one before alone: its vector holds the logarithms of what may follow."""
     task = LanguageModelTask(Given(TRAIN, test), MODEL, NoBaseline, batch_size=3, **options)
-    table = task.model.words.table.weight.data.fill_(-100)  # never, but finite
+    table = task.model.embedding.table.weight.data.fill_(-100)  # never, but finite
     task.model.out.weight.data, task.model.out.bias.data = torch.eye(7), torch.zeros(7)
     for word, shares in following.items():
         for after, share in shares.items():
@@ -59,7 +59,7 @@ def by_hand(test: Examples = TEST, following: dict[int, dict[int, float]] = NEXT
     return task
 
 
-def restored(task: LanguageModelTask) -> TrainedLanguageModel:
+def restored(task: LanguageModelTask) -> TextGenerator:
     arguments = {"model": MODEL, "corpus": Given(TRAIN, TEST), "device": "cpu"}
     return LanguageModelTask.restore(task.state_dict(), arguments)  # type: ignore[return-value]
 
@@ -84,13 +84,13 @@ def test_perplexity_by_hand(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_knows_nothing_is_as_perplexed_as_there_are_words() -> None:
     task = by_hand().eval()
-    task.model.words.table.weight.data.zero_()
+    task.model.embedding.table.weight.data.zero_()
     assert task.evaluate("test")["perplexity"] == pytest.approx(7)
 
 
 def test_a_perplexity_beyond_all_numbers_is_infinite() -> None:
     task = by_hand().eval()
-    task.model.words.table.weight.data *= 1e4
+    task.model.embedding.table.weight.data *= 1e4
     assert task.evaluate("test")["perplexity"] == math.inf
 
 
@@ -171,8 +171,10 @@ def test_questions_that_come_late_are_drawn_too() -> None:
 
 
 def test_samples_end_with_the_positions() -> None:
-    encoder = partial(Transformer, size=8, num_heads=2, looks_back=True, positions=partial(Learned, max_length=4))
-    model = partial(LanguageModel, words=partial(WordVectors, size=8), encoder=encoder)
+    encoder = partial(
+        TransformerEncoder, size=8, num_heads=2, causal=True, positions=partial(LearnedPositions, max_length=4)
+    )
+    model = partial(LanguageModel, embedding=partial(TokenEmbedding, size=8), encoder=encoder)
     task = LanguageModelTask(Given(TRAIN, TEST), model, NoBaseline).eval()
     task.model.out.bias.data[END] = -50.0  # not learnt yet
     assert math.isfinite(task.evaluate("test")["perplexity"])  # the texts themselves are short enough
@@ -231,7 +233,7 @@ def repeated(count: int, seed: int) -> Examples:
 
 def test_an_answer_is_remembered_over_what_is_in_between() -> None:
     def error(encoder: Any) -> float:
-        model = partial(LanguageModel, words=partial(WordVectors, size=16), encoder=encoder)
+        model = partial(LanguageModel, embedding=partial(TokenEmbedding, size=16), encoder=encoder)
         task = LanguageModelTask(Given(repeated(256, 0), repeated(64, 1)), model, NoBaseline, answer_after="?", seed=1)
         optimizer = torch.optim.Adam(task.parameters(), 0.05)
         for step in range(150):
@@ -241,5 +243,5 @@ def test_an_answer_is_remembered_over_what_is_in_between() -> None:
             optimizer.step()
         return task.eval().evaluate("test")["error"]
 
-    assert error(partial(Recurrent, cell="gru", size=24)) < 5
-    assert error(encoders.Words) > 50
+    assert error(partial(RecurrentEncoder, cell="gru", size=24)) < 5
+    assert error(encoders.IdentityEncoder) > 50

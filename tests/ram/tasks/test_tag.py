@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from ram.baselines import NoBaseline
-from ram.corpora import Examples, Words
+from ram.corpora import Examples, Tokens
 from ram.corpora.vocabulary import UNKNOWN
 from ram.sequence import encoders
-from ram.sequence.encoders import Recurrent
-from ram.sequence.models import Tagger, WordVectors
-from ram.tasks.tag import TagTask, TrainedTagger
+from ram.sequence.classifiers import Tagger, TokenEmbedding
+from ram.sequence.encoders import RecurrentEncoder
+from ram.tasks.tag import TagTask, TextTagger
 
 TRAIN = Examples(
     (("dogs", "run"), ("big", "dogs", "run", "fast"), ("run",)), (("N", "V"), ("A", "N", "V", "A"), ("V",))
@@ -35,11 +35,11 @@ class Given:
     def load(self, split: str) -> Examples:
         return self.train if split == "train" else self.test
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(text.split())
 
 
-MODEL = partial(Tagger, words=partial(WordVectors, size=3), encoder=encoders.Words)
+MODEL = partial(Tagger, embedding=partial(TokenEmbedding, size=3), encoder=encoders.IdentityEncoder)
 
 
 def by_hand(test: Examples = TEST, **options: Any) -> TagTask:
@@ -47,9 +47,9 @@ def by_hand(test: Examples = TEST, **options: Any) -> TagTask:
     task = TagTask(Given(TRAIN, test), MODEL, NoBaseline, **({"batch_size": 3} | options))
     model = task.model
     model.out.weight.data, model.out.bias.data = torch.eye(3), torch.zeros(3)
-    model.words.table.weight.data[UNKNOWN] = torch.tensor(UNHEARD_OF)
+    model.embedding.table.weight.data[UNKNOWN] = torch.tensor(UNHEARD_OF)
     for word, logits in LOGITS.items():
-        model.words.table.weight.data[task.vocabulary.encode([word])] = torch.tensor(logits)
+        model.embedding.table.weight.data[task.vocabulary.encode([word])] = torch.tensor(logits)
     return task
 
 
@@ -104,7 +104,7 @@ def test_only_some_texts_are_written() -> None:
 def test_a_prediction_by_hand() -> None:
     task = by_hand()
     model = TagTask.restore(task.state_dict(), {"model": MODEL, "corpus": Given(TRAIN, TEST), "device": "cpu"})
-    assert isinstance(model, TrainedTagger)
+    assert isinstance(model, TextTagger)
     assert model.predict(["dogs run strange", "big", "run dogs"]) == [
         [("dogs", "N"), ("run", "V"), ("strange", "A")],
         [("big", "A")],
@@ -121,8 +121,8 @@ def ahead(count: int, seed: int) -> Examples:
 
 def test_what_comes_after_a_word_is_seen_in_both_directions_alone() -> None:
     def error(bidirectional: bool) -> float:
-        encoder = partial(Recurrent, cell="gru", size=8, bidirectional=bidirectional)
-        model = partial(Tagger, words=partial(WordVectors, size=8), encoder=encoder)
+        encoder = partial(RecurrentEncoder, cell="gru", size=8, bidirectional=bidirectional)
+        model = partial(Tagger, embedding=partial(TokenEmbedding, size=8), encoder=encoder)
         task = TagTask(Given(ahead(256, 0), ahead(128, 1)), model, NoBaseline, seed=1)
         optimizer = torch.optim.Adam(task.parameters(), 0.02)
         for step in range(150):

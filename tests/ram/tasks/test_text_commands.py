@@ -15,11 +15,11 @@ import ram
 from envs import InputError
 from ram import evaluate, train
 from ram.tasks.classify_text import ClassifyTextTask, TextClassifier
-from ram.tasks.language_model import TrainedLanguageModel
-from ram.tasks.tag import TrainedTagger
-from ram.tasks.translate import TrainedTranslator, TranslateTask
+from ram.tasks.language_model import TextGenerator
+from ram.tasks.tag import TextTagger
+from ram.tasks.translate import TextTranslator, TranslateTask
 
-SMALL = ["task.batch_size=16", "task.model.words.size=8", "encoder.size=8", "trainer.log_every=1"]
+SMALL = ["task.batch_size=16", "task.model.embedding.size=8", "encoder.size=8", "trainer.log_every=1"]
 LINES = "praise\tgood film\nblame\tbad film\npraise\tfine plot\nblame\tdull plot\n" * 8
 GERMAN = "der hund rennt\nEine Katze, müde\nhunde\nder kleine hund\n" * 10
 ENGLISH = "the dog runs\nA cat, tired\ndogs\nthe small dog\n" * 10
@@ -85,15 +85,15 @@ def _events(run: Path) -> EventAccumulator:
 
 FILE = ["experiment=negation", "corpus=labelled_file", "corpus.path=texts.tsv"]
 PAIRS = ["task=translate", "corpus=parallel_files", "corpus.source=pairs.de", "corpus.target=pairs.en"]
-PIECES = ["task.pieces=30", "task.shared_vocabulary=true", "task.model.copy=true"]
+PIECES = ["task.subwords=30", "task.shared_vocabulary=true", "task.model.copy=true"]
 TRANSFORMER = ["decoder=transformer", "decoder.num_heads=2", "decoder.num_layers=1"]
 
 
 def test_a_classifier_leaves_everything_and_is_used_without_its_corpus(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reader = ["reader=fixed", "reader.num_queries=2"]
-    run = _train(monkeypatch, *FILE, *reader, "trainer.max_epochs=2", "trainer.picture_every=1")
+    pooling = ["pooling=fixed", "reader.num_queries=2"]
+    run = _train(monkeypatch, *FILE, *pooling, "trainer.max_epochs=2", "trainer.picture_every=1")
     metrics = _metrics(run)
     assert metrics.keys() >= {"test/error", "test/loss", "validation/error", "parameters", "texts_per_second"}
     trained = load_file(run / "checkpoints/best.safetensors")
@@ -135,7 +135,7 @@ def test_a_tagger_is_trained_on_a_users_own_corpus_and_used(monkeypatch: pytest.
     told = _events(run).Tensors("test/tags.txt/text_summary")[0].tensor_proto.string_val[0].decode()
     assert told == "\n".join(f"    {line}" for line in lines)
     model = ram.load(run)
-    assert isinstance(model, TrainedTagger)
+    assert isinstance(model, TextTagger)
     (tags,) = model.predict(["dogs bark"])
     assert [word for word, _ in tags] == ["dogs", "bark"]
     assert {tag for _, tag in tags} <= {"Aa", "aa", "aa."}
@@ -151,7 +151,7 @@ def test_a_language_model_answers_and_writes(monkeypatch: pytest.MonkeyPatch) ->
     answers = (run / "answers.txt").read_text(encoding="utf-8").splitlines()
     assert all(" equals " in line for line in answers)
     model = ram.load(run)
-    assert isinstance(model, TrainedLanguageModel)
+    assert isinstance(model, TextGenerator)
     texts = model.sample(3, "Two plus", temperature=2.0, max_length=5, seed=1)
     assert len(texts) == 3
     assert all(text.startswith("two plus") and len(text.split()) <= 7 for text in texts)
@@ -186,7 +186,7 @@ def test_a_translator_leaves_everything_and_is_used_without_its_corpus(
 
     Path("pairs.de").unlink()
     model = ram.load(run)
-    assert isinstance(model, TrainedTranslator)
+    assert isinstance(model, TextTranslator)
     said = model.translate(["Der Hund, rennt!", "katze"])
     assert len(said) == 2 and said == [model.translate([text])[0] for text in ("Der Hund, rennt!", "katze")]
     several = model.n_best(["hunde"], 3)[0]
@@ -198,7 +198,7 @@ def test_a_translator_leaves_everything_and_is_used_without_its_corpus(
 
 def test_a_language_model_that_goes_on_is_trained_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["corpus.size=32", "corpus.max_length=3", "task.source_weight=0.5", "trainer.max_steps=1"]
-    run = _train(monkeypatch, "task=continuation", *options)
+    run = _train(monkeypatch, "task=decoder_only", *options)
     assert _metrics(run)["test/perplexity"] > 1
     assert "loss/source" in _events(run).Tags()["scalars"]
     assert not (run / "alignment_1.png").exists()
@@ -217,8 +217,13 @@ def test_other_words_than_those_of_a_translator_are_refused(monkeypatch: pytest.
 
 
 def test_an_interrupted_translator_ends_like_an_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = ["attention@decoder.reading=hard", "decoder.size=8", "decoder.dropout=0.2", "task.sampled_inputs=1.0"]
-    random += ["task.model.words.word_dropout=0.2", "task.pieces=24", "task.label_smoothing=0.1", "task.batch_size=8"]
+    random = ["attention@decoder.context=hard", "decoder.size=8", "decoder.dropout=0.2", "task.scheduled_sampling=1.0"]
+    random += [
+        "task.model.embedding.word_dropout=0.2",
+        "task.subwords=24",
+        "task.label_smoothing=0.1",
+        "task.batch_size=8",
+    ]
     whole = _train(monkeypatch, *PAIRS, *random, "trainer.max_epochs=3", "trainer.picture_every=0", run="runs/whole")
     forward = TranslateTask.forward
 
@@ -253,8 +258,13 @@ def test_a_vocabulary_that_does_not_fit_the_checkpoint_is_refused(monkeypatch: p
 
 
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    hard = ["reader=contextual", "attention@reader=hard", "attention@encoder=hard", "encoder=transformer"]
-    hard += ["encoder.num_heads=2", "encoder.num_layers=1", "task.model.words.word_dropout=0.2", "task.batch_size=8"]
+    hard = ["pooling=contextual", "attention@pooling=hard", "attention@encoder=hard", "encoder=transformer"]
+    hard += [
+        "encoder.num_heads=2",
+        "encoder.num_layers=1",
+        "task.model.embedding.word_dropout=0.2",
+        "task.batch_size=8",
+    ]
     whole = _train(monkeypatch, *FILE, *hard, "trainer.max_epochs=3", run="runs/whole")
     forward = ClassifyTextTask.forward
 
@@ -286,7 +296,13 @@ def test_a_run_that_goes_on_keeps_the_texts_it_wrote(monkeypatch: pytest.MonkeyP
 
 
 def test_a_tied_model_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ["corpus.size=16", "corpus.max_operands=2", "encoder=lstm", "task.model.tied=true", "trainer.max_steps=1"]
+    options = [
+        "corpus.size=16",
+        "corpus.max_operands=2",
+        "encoder=lstm",
+        "task.model.tie_embeddings=true",
+        "trainer.max_steps=1",
+    ]
     run = _train(monkeypatch, "task=language_model", *options)
     assert "test/perplexity" in _metrics(run)
 
@@ -295,32 +311,38 @@ def test_a_tied_model_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "told"),
     [
         (["experiment=negation", "task.min_count=0"], "task.min_count must be at least 1"),
-        (["experiment=negation", "task.model.words.dropout=1.0"], "task.model.words.dropout must be in [0, 1)"),
+        (["experiment=negation", "task.model.embedding.dropout=1.0"], "task.model.embedding.dropout must be in [0, 1)"),
         (["experiment=negation", "+task.answer_after=is"], "task.answer_after is no option of"),
         (["experiment=negation", "encoder.cell=elman"], "encoder.cell must be one of rnn, gru, lstm"),
         (["experiment=negation", "corpus=arithmetic"], "task=classify_text needs a corpus with one label a text"),
         (["experiment=tags", "corpus=negation"], "task=tag needs a corpus with one label a word"),
-        (["experiment=arithmetic", "encoder.looks_back=false"], "must not see what comes next"),
-        (["experiment=arithmetic", "task.model.tied=true", "encoder.size=4"], "task.model.tied=true needs"),
+        (["experiment=arithmetic", "encoder.causal=false"], "must not see what comes next"),
+        (
+            ["experiment=arithmetic", "task.model.tie_embeddings=true", "encoder.size=4"],
+            "task.model.tie_embeddings=true needs",
+        ),
         (["experiment=arithmetic", "task.answer_after=makes"], "task.answer_after='makes'"),
         (["task=translate", "corpus=negation"], "task=translate needs a corpus of pairs of texts"),
         (["task=translate", "corpus.max_length=0"], "corpus.max_length must be at least 1, got 0"),
-        (["task=translate", "task.sampled_inputs=2"], "task.sampled_inputs must be in [0, 1]"),
+        (["task=translate", "task.scheduled_sampling=2"], "task.scheduled_sampling must be in [0, 1]"),
         (["task=translate", "task.search.max_length=0"], "task.search.max_length must be at least 1"),
         (["task=translate", "task.monitor=bleu", "task.bleu=false"], "task.monitor must be exact, perplexity, or bleu"),
-        (["task=translate", "task.pieces=100000"], "task.pieces=100000 cannot be found in the corpus"),
-        (["task=translate", "task.pieces=40", "task.model.copy=true"], "task.model.copy=true of task.pieces needs"),
+        (["task=translate", "task.subwords=100000"], "task.subwords=100000 cannot be found in the corpus"),
+        (["task=translate", "task.subwords=40", "task.model.copy=true"], "task.model.copy=true of task.subwords needs"),
         (
             ["task=translate", "decoder=lstm", "task.model.copy=true"],
             "task.model.copy=true needs a decoder that weighs",
         ),
-        (["task=translate", "decoder.handover=state"], "decoder.handover=state needs decoder.size (128)"),
-        (["task=translate", "task.model.tied=true"], "task.model.tied=true needs task.model.words.size (8)"),
+        (["task=translate", "decoder.bridge=state"], "decoder.bridge=state needs decoder.size (128)"),
         (
-            ["task=continuation", "task.shared_vocabulary=false"],
+            ["task=translate", "task.model.tie_embeddings=true"],
+            "task.model.tie_embeddings=true needs task.model.embedding.size (8)",
+        ),
+        (
+            ["task=decoder_only", "task.shared_vocabulary=false"],
             "needs one vocabulary: set task.shared_vocabulary=true",
         ),
-        (["task=continuation", "encoder.bidirectional=true"], "must not see what comes next"),
+        (["task=decoder_only", "encoder.bidirectional=true"], "must not see what comes next"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str) -> None:

@@ -19,18 +19,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs import InputError
-from ram.attention.positions import Learned as LearnedPositions
+from ram.attention.positions import LearnedPositions
 from ram.attention.selection import Diagonal, Hard
-from ram.baselines import Baseline, Estimate, Learned, MovingAverage, NoBaseline
-from ram.corpora import Examples, Words, multi30k, parallel_files, reversal
+from ram.baselines import Baseline, LearnedBaseline, MovingAverageBaseline, NoBaseline
+from ram.corpora import Examples, Tokens, multi30k, parallel_files, reversal
 from ram.corpora.vocabulary import END, START, UNKNOWN, Vocabulary
-from ram.reinforce import Rollout
+from ram.reinforce import BaselineOutput, Rollout
 from ram.sequence import decoders, encoders
-from ram.sequence.decoders import Attending, Decoded, Decoder, Memory, Widths
-from ram.sequence.encoders import Recurrent, Transformer
-from ram.sequence.models import Said, WordVectors
-from ram.sequence.translation import Continuation, EncoderDecoder, Translator
-from ram.tasks.translate import Asked, Search, TrainedTranslator, TranslateTask, bleu_and_chrf, copied_share
+from ram.sequence.classifiers import ModelOutput, TokenEmbedding
+from ram.sequence.decoders import CrossAttention, Decoder, DecoderOutput, DecoderSizes, Memory
+from ram.sequence.encoders import RecurrentEncoder, TransformerEncoder
+from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder, Seq2SeqModel
+from ram.tasks.translate import Batch, Search, TextTranslator, TranslateTask, bleu_and_chrf, copied_share
 from ram.training import checkpoint
 
 
@@ -45,7 +45,7 @@ class Given:
     def load(self, split: str) -> Examples:
         return getattr(self, split) or self.train
 
-    def tokenize(self, text: str) -> Words:
+    def tokenize(self, text: str) -> Tokens:
         return tuple(text.split())
 
     def detokenize(self, words: Sequence[str]) -> str:
@@ -62,7 +62,7 @@ def pairs(*lines: str, **more: Any) -> Examples:
 def translate(
     corpus: Examples | Given | Any,
     baseline: Any = NoBaseline,
-    kind: type[Translator] = EncoderDecoder,
+    kind: type[Seq2SeqModel] = EncoderDecoder,
     **options: Any,
 ) -> TranslateTask:
     """A task; what is no option of it is one of the model."""
@@ -83,33 +83,33 @@ def train(task: TranslateTask, steps: range, optimizer: torch.optim.Optimizer) -
     return losses
 
 
-vectors = partial(WordVectors, size=6)
-bilstm = partial(Recurrent, size=4, bidirectional=True)
-luong = partial(decoders.Recurrent, size=8, reading=Attending)
-bahdanau = partial(decoders.Recurrent, cell="gru", size=8, read="before", reading=Attending)
-transformer = partial(decoders.Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0)
+vectors = partial(TokenEmbedding, size=6)
+bilstm = partial(RecurrentEncoder, size=4, bidirectional=True)
+luong = partial(decoders.RecurrentDecoder, size=8, context=CrossAttention)
+bahdanau = partial(decoders.RecurrentDecoder, cell="gru", size=8, attend="before", context=CrossAttention)
+transformer = partial(decoders.TransformerDecoder, size=8, num_heads=2, num_layers=1, dropout=0.0)
 MODELS: dict[str, dict[str, Any]] = {
     "luong": {"encoder": bilstm, "decoder": luong},
     "bahdanau": {"encoder": bilstm, "decoder": bahdanau},
-    "bottleneck": {"encoder": bilstm, "decoder": partial(decoders.Recurrent, cell="gru", size=8)},
+    "bottleneck": {"encoder": bilstm, "decoder": partial(decoders.RecurrentDecoder, cell="gru", size=8)},
     "transformer": {
-        "encoder": partial(Transformer, size=8, num_heads=2, num_layers=1, dropout=0.0),
+        "encoder": partial(TransformerEncoder, size=8, num_heads=2, num_layers=1, dropout=0.0),
         "decoder": transformer,
     },
     "copy": {"encoder": bilstm, "decoder": luong, "copy": True},
-    "continuation": {"kind": Continuation, "encoder": partial(Recurrent, size=8), "shared_vocabulary": True},
+    "continuation": {"kind": DecoderOnly, "encoder": partial(RecurrentEncoder, size=8), "shared_vocabulary": True},
     "causal": {
-        "kind": Continuation,
-        "encoder": partial(Transformer, size=8, num_heads=2, num_layers=1, looks_back=True, dropout=0.0),
+        "kind": DecoderOnly,
+        "encoder": partial(TransformerEncoder, size=8, num_heads=2, num_layers=1, causal=True, dropout=0.0),
         "shared_vocabulary": True,
     },
 }
 everything_random: dict[str, Any] = {
-    "words": partial(WordVectors, size=6, dropout=0.2, word_dropout=0.2),
+    "embedding": partial(TokenEmbedding, size=6, dropout=0.2, word_dropout=0.2),
     "encoder": bilstm,
-    "decoder": partial(decoders.Recurrent, size=8, reading=partial(Attending, select=Hard), dropout=0.2),
+    "decoder": partial(decoders.RecurrentDecoder, size=8, context=partial(CrossAttention, select=Hard), dropout=0.2),
     "dropout": 0.2,
-    "sampled_inputs": 0.5,
+    "scheduled_sampling": 0.5,
 }
 ANIMALS = pairs("der hund rennt: the dog runs", "eine katze: a cat", "hunde: dogs", "der hund schläft: the dog sleeps")
 
@@ -120,22 +120,22 @@ ANIMALS = pairs("der hund rennt: the dog runs", "eine katze: a cat", "hunde: dog
 class Chain(Decoder):
     """Says what follows the word before, whatever the source."""
 
-    def __init__(self, widths: Widths) -> None:
+    def __init__(self, widths: DecoderSizes) -> None:
         super().__init__(widths)
         self.output_size = widths.inputs
 
-    def forward(self, vectors: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> Decoded:
-        return Decoded(vectors, state)
+    def forward(self, vectors: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+        return DecoderOutput(vectors, state)
 
 
 class Echo(Decoder):
     """Says the source word by word, then the end, and looks at what it says."""
 
-    def __init__(self, widths: Widths) -> None:
+    def __init__(self, widths: DecoderSizes) -> None:
         super().__init__(widths)
         self.output_size = widths.vectors
 
-    def forward(self, vectors: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> Decoded:
+    def forward(self, vectors: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
         before = 0 if state is None else state
         steps = torch.arange(before, before + vectors.shape[1]).expand(len(vectors), -1)
         within = steps < memory.lengths[:, None]
@@ -144,7 +144,7 @@ class Echo(Decoder):
         end = F.one_hot(torch.tensor(END), memory.vectors.shape[-1]).float()
         weights = F.one_hot(place, memory.vectors.shape[1]) * within[..., None]
         said = torch.where(within[..., None], memory.vectors[rows, place], end)
-        return Decoded(said, before + vectors.shape[1], weights.float())
+        return DecoderOutput(said, before + vectors.shape[1], weights.float())
 
 
 A, B = 4, 5  # of the targets' words, as often: in the order of the alphabet
@@ -156,9 +156,9 @@ NEXT = {START: {A: 0.6, B: 0.4}, A: {A: 0.25, B: 0.5, END: 0.25}, B: {A: 0.1, EN
 
 def by_hand(test: Examples = ASKED, following: dict[int, dict[int, float]] = NEXT, **options: Any) -> TranslateTask:
     """The vector of a word holds the logarithms of what may follow."""
-    model = {"words": partial(WordVectors, size=6), "encoder": encoders.Words, "decoder": Chain}
+    model = {"embedding": partial(TokenEmbedding, size=6), "encoder": encoders.IdentityEncoder, "decoder": Chain}
     task = translate(Given(SOURCES, test, test), **model, **options)
-    table = task.model.words.table.weight.data.fill_(-100)  # never, but finite
+    table = task.model.embedding.table.weight.data.fill_(-100)  # never, but finite
     task.model.out.weight.data, task.model.out.bias.data = torch.eye(6), torch.zeros(6)
     for word, shares in following.items():
         for after, share in shares.items():
@@ -171,9 +171,9 @@ def echo(corpus: Any, **options: Any) -> TranslateTask:
     train = corpus.train if isinstance(corpus, Given) else corpus if isinstance(corpus, Examples) else None
     train = train or corpus.load("train")
     size = len(Vocabulary.of(train.texts + train.targets, options.get("min_count", 1)))
-    model = {"words": partial(WordVectors, size=size), "encoder": encoders.Words, "decoder": Echo}
+    model = {"embedding": partial(TokenEmbedding, size=size), "encoder": encoders.IdentityEncoder, "decoder": Echo}
     task = translate(corpus, shared_vocabulary=True, **model, **options)
-    for module in (task.model.words.table, task.model.out):
+    for module in (task.model.embedding.table, task.model.out):
         module.weight.data = torch.eye(size)
     task.model.out.weight.data *= 50
     task.model.out.bias.data.zero_()
@@ -184,7 +184,7 @@ def echo(corpus: Any, **options: Any) -> TranslateTask:
     return task.eval()
 
 
-def restored(task: TranslateTask, corpus: Any = None, search: Search | None = None, **parts: Any) -> TrainedTranslator:
+def restored(task: TranslateTask, corpus: Any = None, search: Search | None = None, **parts: Any) -> TextTranslator:
     """From the state alone, as it is written to a file."""
     file = io.BytesIO()
     torch.save(task.state_dict(), file)
@@ -246,7 +246,7 @@ def test_a_smoothed_loss_by_hand(smoothing: float) -> None:
     task = by_hand(batch_size=4, label_smoothing=smoothing)
     chance = random.Random(0)
     logits = [[chance.uniform(-2, 2) for _ in range(6)] for _ in range(6)]
-    task.model.words.table.weight.data = torch.tensor(logits)
+    task.model.embedding.table.weight.data = torch.tensor(logits)
 
     def cost(before: int, right: int) -> float:
         total = math.log(sum(map(math.exp, logits[before])))
@@ -297,10 +297,15 @@ def test_the_words_of_the_source_are_asked_for_with_their_weight(weight: float) 
     """A language model whose next word depends on the one before alone."""
     corpus = pairs("a b: b", "b: a a")
     task = translate(
-        corpus, kind=Continuation, encoder=encoders.Words, shared_vocabulary=True, source_weight=weight, batch_size=2
+        corpus,
+        kind=DecoderOnly,
+        encoder=encoders.IdentityEncoder,
+        shared_vocabulary=True,
+        source_weight=weight,
+        batch_size=2,
     )
     model = task.model.model
-    table = model.words.table.weight.data.fill_(-100)
+    table = model.embedding.table.weight.data.fill_(-100)
     model.out.weight.data, model.out.bias.data = torch.eye(6), torch.zeros(6)
     for word, shares in NEXT.items():
         for after, share in shares.items():
@@ -319,7 +324,7 @@ def test_a_model_that_does_not_say_the_source_has_no_loss_of_it() -> None:
     assert "loss/source" not in translate(ANIMALS, **MODELS["continuation"])(0).metrics()
 
 
-@pytest.mark.parametrize("baseline", [NoBaseline, Learned])
+@pytest.mark.parametrize("baseline", [NoBaseline, LearnedBaseline])
 def test_a_step_is_a_function_of_seed_and_step(baseline: Any) -> None:
     torch.manual_seed(1)
     task = translate(ANIMALS, baseline, batch_size=2, seed=3, **everything_random)
@@ -354,23 +359,23 @@ def test_an_epoch_is_as_many_steps_as_it_takes() -> None:
 def deterministic(**options: Any) -> TranslateTask:
     """After the start b, after a and b the word c, which stands nowhere in ASKED."""
     corpus = Given(pairs("x: a b c c", "y: a b c"))
-    model = {"words": partial(WordVectors, size=7), "encoder": encoders.Words, "decoder": Chain}
+    model = {"embedding": partial(TokenEmbedding, size=7), "encoder": encoders.IdentityEncoder, "decoder": Chain}
     task = translate(corpus, **model, **options)
     assert task.languages.target.names([4, 5, 6]) == ["c", "a", "b"]
-    task.model.words.table.weight.data = torch.full((7, 7), -100.0)
+    task.model.embedding.table.weight.data = torch.full((7, 7), -100.0)
     for word, after in [(START, 6), (5, 4), (6, 4), (4, 4)]:
-        task.model.words.table.weight.data[word, after] = 0
+        task.model.embedding.table.weight.data[word, after] = 0
     task.model.out.weight.data, task.model.out.bias.data = torch.eye(7), torch.zeros(7)
     return task
 
 
-def inputs(task: TranslateTask, examples: Examples) -> tuple[Asked, Tensor]:
+def inputs(task: TranslateTask, examples: Examples) -> tuple[Batch, Tensor]:
     asked = task.ask(examples)
     return asked, task._inputs(asked)
 
 
 def test_all_words_are_replaced_by_what_the_model_says_in_their_place() -> None:
-    task = deterministic(sampled_inputs=1.0)
+    task = deterministic(scheduled_sampling=1.0)
     task.progress = 1.0
     asked, given = inputs(task, pairs("x: a b a"))
     assert asked.inputs.tolist() == [[START, 5, 6, 5]]
@@ -381,7 +386,7 @@ def test_all_words_are_replaced_by_what_the_model_says_in_their_place() -> None:
 
 def test_at_the_start_of_training_and_without_the_option_no_word_is_replaced() -> None:
     for share, progress in [(1.0, 0.0), (0.0, 1.0)]:
-        task = deterministic(sampled_inputs=share)
+        task = deterministic(scheduled_sampling=share)
         task.progress = progress
         asked, given = inputs(task, pairs("x: a b a", "y: a"))
         assert torch.equal(given, asked.inputs)
@@ -389,7 +394,7 @@ def test_at_the_start_of_training_and_without_the_option_no_word_is_replaced() -
 
 @pytest.mark.parametrize(("share", "progress"), [(0.5, 1.0), (1.0, 0.25), (0.8, 0.5)])
 def test_the_share_of_replaced_words_rises_with_the_progress(share: float, progress: float) -> None:
-    task = deterministic(sampled_inputs=share)
+    task = deterministic(scheduled_sampling=share)
     task.progress = progress
     torch.manual_seed(0)
     asked, given = inputs(task, pairs(*["x: a b a b a b a b a b a"] * 400))
@@ -402,14 +407,14 @@ def test_the_share_of_replaced_words_rises_with_the_progress(share: float, progr
 
 
 def test_nothing_is_replaced_after_the_end_of_a_row() -> None:
-    task = deterministic(sampled_inputs=1.0)
+    task = deterministic(scheduled_sampling=1.0)
     task.progress = 1.0
     _, given = inputs(task, pairs("x: a b a b", "y: a", "x: a b"))
     assert given.tolist() == [[START, 6, 4, 4, 4], [START, 6, 0, 0, 0], [START, 6, 4, 0, 0]]
 
 
 def test_what_it_says_in_place_of_a_right_word_is_a_word() -> None:
-    task = by_hand(following={START: {0: 0.3, UNKNOWN: 0.3, START: 0.3, B: 0.1}, A: {B: 1.0}}, sampled_inputs=1.0)
+    task = by_hand(following={START: {0: 0.3, UNKNOWN: 0.3, START: 0.3, B: 0.1}, A: {B: 1.0}}, scheduled_sampling=1.0)
     task.progress = 1.0
     torch.manual_seed(0)
     _, given = inputs(task, pairs(*["x: a b"] * 100))
@@ -419,14 +424,14 @@ def test_what_it_says_in_place_of_a_right_word_is_a_word() -> None:
 def test_the_loss_is_that_of_the_right_words_after_those_of_its_own() -> None:
     task = translate(
         pairs("x: a b", "y: c"),
-        words=partial(WordVectors, size=7),
-        encoder=encoders.Words,
+        embedding=partial(TokenEmbedding, size=7),
+        encoder=encoders.IdentityEncoder,
         decoder=Chain,
-        sampled_inputs=1.0,
+        scheduled_sampling=1.0,
         batch_size=2,
     )
     a, b, c = 4, 5, 6
-    table = task.model.words.table.weight.data.fill_(-100)
+    table = task.model.embedding.table.weight.data.fill_(-100)
     task.model.out.weight.data, task.model.out.bias.data = torch.eye(7), torch.zeros(7)
     table[START, b] = table[a, c] = 0  # for certain
     for after, share in [(a, 0.25), (b, 0.25), (END, 0.5)]:
@@ -449,12 +454,15 @@ class Remembering(Baseline):
         super().__init__(feature_size, rollouts_per_image)
         self.feature_size, self.seen = feature_size, list[tuple[Rollout, Tensor]]()
 
-    def forward(self, rollout: Rollout, returns: Tensor) -> Estimate:
+    def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         self.seen.append((rollout, returns))
-        return Estimate(torch.full_like(returns, -0.5), returns.new_tensor(0.25))
+        return BaselineOutput(torch.full_like(returns, -0.5), returns.new_tensor(0.25))
 
 
-HARD = {"encoder": bilstm, "decoder": partial(decoders.Recurrent, size=8, reading=partial(Attending, select=Hard))}
+HARD = {
+    "encoder": bilstm,
+    "decoder": partial(decoders.RecurrentDecoder, size=8, context=partial(CrossAttention, select=Hard)),
+}
 
 
 @pytest.mark.parametrize(("gamma", "policy_weight"), [(1.0, 1.0), (0.5, 0.25), (0.0, 1.0)])
@@ -500,7 +508,7 @@ def test_a_baseline_is_told_what_was_known_before_each_choice() -> None:
     assert rollout.features[1:].flatten(0, 1).any(-1).all()
     asked = task.ask(ANIMALS.choose(task._batches(1)))
     assert torch.equal(rollout.mask, (asked.right != -100).mT)
-    assert torch.equal(rollout.acting, rollout.mask)
+    assert torch.equal(rollout.active, rollout.mask)
     assert rollout.group.tolist() == [0, 1, 2, 3]
     assert not rollout.reward.requires_grad and not rollout.reward[~rollout.mask].any()
     other = translate(ANIMALS, Remembering, batch_size=4, seed=2, **HARD)
@@ -509,15 +517,15 @@ def test_a_baseline_is_told_what_was_known_before_each_choice() -> None:
     assert torch.equal(other.baseline.seen[0][0].features, rollout.features)
 
 
-@pytest.mark.parametrize("baseline", [NoBaseline, MovingAverage, Learned])
+@pytest.mark.parametrize("baseline", [NoBaseline, MovingAverageBaseline, LearnedBaseline])
 def test_the_gradient_of_the_choices_is_that_of_the_expected_reward(baseline: Any) -> None:
     """Two words to read at each of two steps, of which the second knows what was read at the first."""
-    decoder = partial(decoders.Recurrent, size=4, reading=partial(Attending, select=Hard))
-    parts = {"encoder": encoders.Words, "words": partial(WordVectors, size=4), "decoder": decoder}
+    decoder = partial(decoders.RecurrentDecoder, size=4, context=partial(CrossAttention, select=Hard))
+    parts = {"encoder": encoders.IdentityEncoder, "embedding": partial(TokenEmbedding, size=4), "decoder": decoder}
     task = translate(pairs(*["x y: a"] * 5_000), baseline, batch_size=5_000, seed=1, **parts)
     task.model.source_words.table.weight.data *= 6  # so that it matters what is read
     task.model.out.weight.data *= 6
-    score = task.model.decoder.reading.attention.score.weight.weight
+    score = task.model.decoder.context.attention.score.weight.weight
     torch.manual_seed(0)
     asked = task.ask(task.split("train").choose(range(500)))
     said = task.model(asked.sources.numbers, asked.sources.lengths, asked.inputs)
@@ -539,7 +547,7 @@ def test_the_gradient_of_the_choices_is_that_of_the_expected_reward(baseline: An
 
 def test_the_loss_of_a_baseline_trains_the_baseline_alone() -> None:
     gradients = []
-    for baseline in (NoBaseline, Learned):
+    for baseline in (NoBaseline, LearnedBaseline):
         task = translate(ANIMALS, baseline, policy_weight=0.0, **HARD)
         task(0).loss.backward()
         gradients.append({name: value.grad for name, value in task.named_parameters() if value.grad is not None})
@@ -652,7 +660,7 @@ def test_any_of_several_right_answers_is_right() -> None:
 def test_what_is_said_in_small_letters_may_be_exact(tmp_path: Path) -> None:
     path = tmp_path / "sentences"
     path.write_text("A man runs.\nTwo dogs sleep!\nA cat, tired, sits.\n" * 4)
-    task = echo(parallel_files.Source(str(path), str(path)))
+    task = echo(parallel_files.ParallelFiles(str(path), str(path)))
     assert task.evaluate("test")["bleu"] == pytest.approx(100)
     assert task.evaluate("test")["exact"] == 100
 
@@ -660,7 +668,7 @@ def test_what_is_said_in_small_letters_may_be_exact(tmp_path: Path) -> None:
 # Alignments.
 
 
-BACKWARDS = reversal.Source(max_length=6, size=60)
+BACKWARDS = reversal.Reversal(max_length=6, size=60)
 
 
 @pytest.mark.parametrize("decoder", ["luong", "bahdanau", "transformer"])
@@ -669,11 +677,14 @@ def test_alignments_by_hand(decoder: str) -> None:
 
     def error(select: Any, corpus: Any) -> float:
         if decoder == "transformer":
-            parts = {"encoder": encoders.Words, "decoder": partial(transformer, select=select)}
+            parts = {"encoder": encoders.IdentityEncoder, "decoder": partial(transformer, select=select)}
         else:
             read = "after" if decoder == "luong" else "before"
-            reading = partial(Attending, select=select)
-            parts = {"encoder": bilstm, "decoder": partial(decoders.Recurrent, size=8, reading=reading, read=read)}
+            context = partial(CrossAttention, select=select)
+            parts = {
+                "encoder": bilstm,
+                "decoder": partial(decoders.RecurrentDecoder, size=8, context=context, attend=read),
+            }
         return translate(corpus, **parts).eval().evaluate("validation")["alignment_error"]
 
     lengths = [len(text) for text in BACKWARDS.load("validation").texts]
@@ -692,7 +703,7 @@ def test_where_nothing_is_weighed_nothing_is_misaligned() -> None:
 
 def test_alignments_of_words_are_not_those_of_pieces() -> None:
     texts = pairs("lupum puella timet: the girl fears the wolf", alignments=((-1, 1, 2, -1, 0),))
-    task = translate(texts, pieces=30, shared_vocabulary=True, **MODELS["luong"]).eval()
+    task = translate(texts, subwords=30, shared_vocabulary=True, **MODELS["luong"]).eval()
     measured = task.evaluate("test")
     assert math.isfinite(measured["perplexity"]) and "alignment_error" not in measured
 
@@ -718,7 +729,9 @@ def test_more_texts_than_are_spoken_together_are_spoken_too(monkeypatch: pytest.
     assert spoken(echo(FOUND), *texts) == [[text] for text in texts]
 
 
-SHORT = partial(Transformer, size=8, num_heads=2, num_layers=1, positions=partial(LearnedPositions, max_length=3))
+SHORT = partial(
+    TransformerEncoder, size=8, num_heads=2, num_layers=1, positions=partial(LearnedPositions, max_length=3)
+)
 
 
 def test_a_text_longer_than_the_positions_is_refused_before_training_and_when_it_is_spoken() -> None:
@@ -752,13 +765,15 @@ def test_positions_are_counted_in_pieces_and_the_line_is_told(tmp_path: Path) ->
     (tmp_path / "a").write_text("a a\na a a a\nzyxwvut zyxwvu\n" * 4)
     (tmp_path / "b").write_text("b\nb\nb\n" * 4)
     files = [str(tmp_path / name) for name in ("a", "b")]
-    test = parallel_files.Source(*files).load("test")
-    corpus = parallel_files.Source(*files, *files, *files)
-    long = partial(Transformer, size=8, num_heads=2, num_layers=1, positions=partial(LearnedPositions, max_length=6))
+    test = parallel_files.ParallelFiles(*files).load("test")
+    corpus = parallel_files.ParallelFiles(*files, *files, *files)
+    long = partial(
+        TransformerEncoder, size=8, num_heads=2, num_layers=1, positions=partial(LearnedPositions, max_length=6)
+    )
     with pytest.raises(
         InputError, match=r"^A text in .*/a, line 3, has \d+ words or pieces, and the model positions for 6"
     ):
-        translate(corpus, encoder=long, decoder=luong, pieces=20, shared_vocabulary=True)
+        translate(corpus, encoder=long, decoder=luong, subwords=20, shared_vocabulary=True)
     assert test.lines is not None and all(" line " in line for line in test.lines)
 
 
@@ -828,7 +843,14 @@ def test_names_never_heard_are_said_with_their_own_spelling_and_marked() -> None
         "source  am gnu\nright   am gnu\nsaid    am [gnu]\n\n"
         "source  hello\nright   gnu\nsaid    hello\n"
     )
-    model = restored(task, NAMES, encoder=encoders.Words, decoder=Echo, copy=True, words=partial(WordVectors, size=12))
+    model = restored(
+        task,
+        NAMES,
+        encoder=encoders.IdentityEncoder,
+        decoder=Echo,
+        copy=True,
+        embedding=partial(TokenEmbedding, size=12),
+    )
     assert model.translate(["my name is gnu gnat"]) == ["my name is gnu gnat"]
     assert model.sample(["my name is gnu gnat", "am gnu"], seed=3) == ["my name is gnu gnat", "am gnu"]
 
@@ -837,7 +859,7 @@ def test_of_a_word_is_copied_what_the_source_adds_to_its_share() -> None:
     """Of the first 0.4 * 0.25 of its 0.5, of the second nothing; of the third, twice in the source, all."""
     weights = torch.tensor([[[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.2, 0.0, 0.3]]])
     shares = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.2, 0.8], [0.0, 0.1, 0.9]]])
-    said = Said(shares.log(), torch.zeros(1, 3, 1), weights=weights, copied=torch.tensor([[0.4, 0.4, 0.1]]))
+    said = ModelOutput(shares.log(), torch.zeros(1, 3, 1), weights=weights, copied=torch.tensor([[0.4, 0.4, 0.1]]))
     copied = copied_share(said, torch.tensor([[1, 2, 1]]), torch.tensor([[1, 0, 1]]))
     torch.testing.assert_close(copied, torch.tensor([[0.2, 0.0, 1.0]]))
 
@@ -852,7 +874,7 @@ def test_saying_that_a_word_is_unknown_is_no_hit() -> None:
 
 def test_the_same_text_made_of_other_pieces_is_told_once() -> None:
     short = Search(max_length=2)
-    task = translate(ANIMALS, pieces=40, shared_vocabulary=True, search=short, **MODELS["luong"]).eval()
+    task = translate(ANIMALS, subwords=40, shared_vocabulary=True, search=short, **MODELS["luong"]).eval()
     found = spoken(task, "katze", beam_size=900, n_best=900)[0]
     told = restored(task, search=short, **MODELS["luong"]).n_best(["katze"], 900)[0]
     assert told == list(dict.fromkeys(found)) != found
@@ -867,26 +889,31 @@ def test_without_copying_names_never_heard_are_not_said() -> None:
 
 def test_of_pieces_whole_words_are_marked() -> None:
     corpus = pairs("aa bb: aa bb", "bb aa: bb aa")
-    parts = {"encoder": encoders.Words, "decoder": Echo, "copy": True, "words": partial(WordVectors, size=7)}
-    task = translate(corpus, pieces=7, shared_vocabulary=True, **parts).eval()
-    pieces = task.languages.target.names(range(7))
-    assert sorted(pieces[4:]) == ["_", "a", "b"]  # every word has three
-    for module in (task.model.words.table, task.model.out):
+    parts = {
+        "encoder": encoders.IdentityEncoder,
+        "decoder": Echo,
+        "copy": True,
+        "embedding": partial(TokenEmbedding, size=7),
+    }
+    task = translate(corpus, subwords=7, shared_vocabulary=True, **parts).eval()
+    subwords = task.languages.target.names(range(7))
+    assert sorted(subwords[4:]) == ["_", "a", "b"]  # every word has three
+    for module in (task.model.embedding.table, task.model.out):
         module.weight.data = torch.eye(7)
     task.model.out.weight.data *= 50
     task.model.out.bias.data.zero_()
     task.model.gate.weight.data.zero_()
-    task.model.gate.weight.data[0, pieces.index("b")] = -100  # it copies b alone
+    task.model.gate.weight.data[0, subwords.index("b")] = -100  # it copies b alone
     task.model.gate.bias.data.fill_(50)
     lines = task.pictures("test")["translations.txt"].splitlines()
     assert lines[2] == "said    aa [bb]" and lines[6] == "said    [bb] aa"
 
 
 def test_pieces_are_copied_from_pieces_of_the_same_kind_alone() -> None:
-    told = r"^task\.model\.copy=true of task\.pieces needs both to be the same: set shared_vocabulary=true\.$"
+    told = r"^task\.model\.copy=true of task\.subwords needs both to be the same: set shared_vocabulary=true\.$"
     with pytest.raises(InputError, match=told):
-        translate(ANIMALS, pieces=24, **MODELS["copy"])
-    translate(ANIMALS, pieces=30, shared_vocabulary=True, **MODELS["copy"])(0)
+        translate(ANIMALS, subwords=24, **MODELS["copy"])
+    translate(ANIMALS, subwords=30, shared_vocabulary=True, **MODELS["copy"])(0)
 
 
 # Pictures.
@@ -960,11 +987,11 @@ def test_nothing_said_is_drawn_too() -> None:
 # Going on.
 
 
-@pytest.mark.parametrize("baseline", [MovingAverage, Learned])
+@pytest.mark.parametrize("baseline", [MovingAverageBaseline, LearnedBaseline])
 @pytest.mark.parametrize("pieces", [None, 24])
-def test_resuming_equals_going_on(baseline: Any, pieces: int | None) -> None:
+def test_resuming_equals_going_on(baseline: Any, subwords: int | None) -> None:
     def build() -> tuple[TranslateTask, torch.optim.Optimizer]:
-        task = translate(ANIMALS, baseline, batch_size=2, pieces=pieces, seed=5, **everything_random)
+        task = translate(ANIMALS, baseline, batch_size=2, subwords=subwords, seed=5, **everything_random)
         task.progress = 0.5
         return task, torch.optim.Adam(task.parameters(), 0.01)
 
@@ -972,7 +999,7 @@ def test_resuming_equals_going_on(baseline: Any, pieces: int | None) -> None:
     expected = train(task, range(8), optimizer)
 
     first, its_optimizer = build()
-    begun = train(first, range(4), its_optimizer)
+    prefix = train(first, range(4), its_optimizer)
     file = io.BytesIO()
     torch.save([first.state_dict(), its_optimizer.state_dict()], file)
     file.seek(0)
@@ -980,7 +1007,7 @@ def test_resuming_equals_going_on(baseline: Any, pieces: int | None) -> None:
     second, its_optimizer = build()
     second.load_state_dict(state)
     its_optimizer.load_state_dict(optimizer_state)
-    assert begun + train(second, range(4, 8), its_optimizer) == expected
+    assert prefix + train(second, range(4, 8), its_optimizer) == expected
     for name, value in task.state_dict().items():
         assert name == "_extra_state" or torch.equal(value, second.state_dict()[name])
 
@@ -1014,15 +1041,15 @@ def test_the_state_of_other_words_is_refused(other: Examples, options: dict[str,
 
 @pytest.mark.parametrize("pieces", [None, 30])
 @pytest.mark.parametrize("name", ["luong", "copy", "transformer", "causal"])
-def test_what_is_restored_is_the_trained_model_without_its_corpus(name: str, pieces: int | None) -> None:
+def test_what_is_restored_is_the_trained_model_without_its_corpus(name: str, subwords: int | None) -> None:
     class Absent(Given):
         def load(self, split: str) -> Examples:
             raise AssertionError("The data are not needed.")
 
     parts = {key: value for key, value in MODELS[name].items() if key != "shared_vocabulary"}
-    task = translate(ANIMALS, pieces=pieces, shared_vocabulary=True, seed=3, **parts).eval()
+    task = translate(ANIMALS, subwords=subwords, shared_vocabulary=True, seed=3, **parts).eval()
     model = restored(task, Absent(ANIMALS), Search(beam_size=2), **parts)
-    assert isinstance(model, TrainedTranslator) and not model.model.training
+    assert isinstance(model, TextTranslator) and not model.model.training
     weights = model.model.state_dict()
     assert weights.keys() == task.model.state_dict().keys()
     assert all(torch.equal(value, weights[key]) for key, value in task.model.state_dict().items())
@@ -1034,7 +1061,7 @@ def test_what_is_restored_is_the_trained_model_without_its_corpus(name: str, pie
 
 
 def test_the_search_of_the_run_is_taken_unless_told_otherwise() -> None:
-    parts = {"words": partial(WordVectors, size=6), "encoder": encoders.Words, "decoder": Chain}
+    parts = {"embedding": partial(TokenEmbedding, size=6), "encoder": encoders.IdentityEncoder, "decoder": Chain}
     model = restored(by_hand(), search=Search(beam_size=2, length_penalty=0.0), **parts)
     assert model.translate(["x", "y"]) == ["b", "b"]
     assert model.translate(["x"], beam_size=1) == ["a b"]
@@ -1045,7 +1072,7 @@ def test_the_search_of_the_run_is_taken_unless_told_otherwise() -> None:
 
 
 def test_translations_are_sampled_with_their_probabilities() -> None:
-    parts = {"words": partial(WordVectors, size=6), "encoder": encoders.Words, "decoder": Chain}
+    parts = {"embedding": partial(TokenEmbedding, size=6), "encoder": encoders.IdentityEncoder, "decoder": Chain}
     model = restored(by_hand(), **parts)
     sampled = Counter(model.sample(["x"] * 4000))
     for said, share in {"b": 0.4 * 0.9, "a": 0.6 * 0.25, "a b": 0.6 * 0.5 * 0.9}.items():
@@ -1076,7 +1103,9 @@ def test_texts_that_cannot_be_translated_are_refused_in_a_sentence() -> None:
 
 def test_a_run_without_a_search_is_used_too() -> None:
     task = by_hand(search=None)
-    model = partial(EncoderDecoder, words=partial(WordVectors, size=6), encoder=encoders.Words, decoder=Chain)
+    model = partial(
+        EncoderDecoder, embedding=partial(TokenEmbedding, size=6), encoder=encoders.IdentityEncoder, decoder=Chain
+    )
     arguments = {"model": model, "corpus": Given(SOURCES), "search": None, "device": "cpu"}
     assert TranslateTask.restore(task.state_dict(), arguments).translate(["x"]) == ["a b"]
 
@@ -1098,11 +1127,11 @@ def test_a_beam_of_none_is_refused() -> None:
         ({"min_count": 9}, r"^No word comes up as often as task\.min_count=9: lower it\.$"),
         ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\), got 1\.0\.$"),
         ({"label_smoothing": math.nan}, r"^task\.label_smoothing must be in \[0, 1\), got nan\.$"),
-        ({"sampled_inputs": 1.1}, r"^task\.sampled_inputs must be in \[0, 1\], got 1\.1\.$"),
+        ({"scheduled_sampling": 1.1}, r"^task\.scheduled_sampling must be in \[0, 1\], got 1\.1\.$"),
         ({"gamma": -0.1}, r"^task\.gamma must be in \[0, 1\], got -0\.1\.$"),
         ({"monitor": "chrf"}, r"^task\.monitor must be exact, perplexity, or bleu with task\.bleu=true; got 'chrf'\.$"),
         ({"monitor": "bleu", "bleu": False}, r"^task\.monitor must be exact, .*; got 'bleu'\.$"),
-        ({"pieces": 1000}, r"^task\.pieces=1000 cannot be found in the corpus"),
+        ({"pieces": 1000}, r"^task\.subwords=1000 cannot be found in the corpus"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, Any], told: str) -> None:
@@ -1139,9 +1168,9 @@ def test_a_corpus_without_words_to_say_is_refused() -> None:
 
 def test_a_corpus_that_cannot_write_its_targets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tags = Examples((("two", "dogs"), ("dogs",)), (("Aa", "aa."), ("Aa",)))
-    monkeypatch.setattr(multi30k.Source, "load", lambda source, split: tags)
+    monkeypatch.setattr(multi30k.Multi30k, "load", lambda source, split: tags)
     with pytest.raises(InputError, match=r"^task=translate needs a corpus that can write what is said, such"):
-        translate(multi30k.Source(ask="tags"), **MODELS["luong"])
+        translate(multi30k.Multi30k(ask="tags"), **MODELS["luong"])
 
 
 # What is learnt.
@@ -1171,12 +1200,12 @@ def learn(
 LEARNT = Given(backwards(640, 0), test=backwards(100, 1))
 LEARNERS: dict[str, dict[str, Any]] = {
     "luong": {
-        "encoder": partial(Recurrent, cell="gru", size=16, bidirectional=True),
-        "decoder": partial(decoders.Recurrent, cell="gru", size=32, reading=Attending),
+        "encoder": partial(RecurrentEncoder, cell="gru", size=16, bidirectional=True),
+        "decoder": partial(decoders.RecurrentDecoder, cell="gru", size=32, context=CrossAttention),
     },
     "continuation": {
-        "kind": Continuation,
-        "encoder": partial(Recurrent, cell="gru", size=48),
+        "kind": DecoderOnly,
+        "encoder": partial(RecurrentEncoder, cell="gru", size=48),
         "shared_vocabulary": True,
     },
 }
@@ -1184,7 +1213,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_letters_are_said_backwards(name: str) -> None:
-    parts = {"words": partial(WordVectors, size=16)} | LEARNERS[name]
+    parts = {"embedding": partial(TokenEmbedding, size=16)} | LEARNERS[name]
     assert learn(LEARNT, 150, 0.02, **parts) > 75
     assert learn(LEARNT, 0, 0.02, **parts) < 10
 
@@ -1203,7 +1232,7 @@ def greetings(count: int, seed: int) -> Examples:
 
 def test_names_never_heard_are_repeated_by_copying_alone() -> None:
     corpus = Given(greetings(320, 0), test=greetings(100, 1))
-    parts = {"words": partial(WordVectors, size=16), "min_count": 20} | LEARNERS["luong"]
+    parts = {"embedding": partial(TokenEmbedding, size=16), "min_count": 20} | LEARNERS["luong"]
     assert learn(corpus, 80, 0.02, **parts, copy=True) > 80
     assert learn(corpus, 80, 0.02, **parts) == 0
 
@@ -1222,8 +1251,15 @@ def capitals(count: int) -> Examples:
 
 def test_the_word_that_is_to_be_said_is_learnt_to_be_chosen() -> None:
     """The vectors of words stay as they are, so that what is read depends on the trained choice alone."""
-    decoder = partial(decoders.Recurrent, cell="gru", size=16, handover="none", reading=partial(Attending, select=Hard))
-    parts = {"words": partial(WordVectors, size=16), "encoder": encoders.Words, "decoder": decoder, "fixed": "words"}
+    decoder = partial(
+        decoders.RecurrentDecoder, cell="gru", size=16, bridge="none", context=partial(CrossAttention, select=Hard)
+    )
+    parts = {
+        "embedding": partial(TokenEmbedding, size=16),
+        "encoder": encoders.IdentityEncoder,
+        "decoder": decoder,
+        "fixed": "words",
+    }
     corpus = Given(capitals(320))
-    assert learn(corpus, 120, 0.03, MovingAverage, **parts) > 90
-    assert learn(corpus, 120, 0.03, MovingAverage, **parts, policy_weight=0.0) < 75
+    assert learn(corpus, 120, 0.03, MovingAverageBaseline, **parts) > 90
+    assert learn(corpus, 120, 0.03, MovingAverageBaseline, **parts, policy_weight=0.0) < 75

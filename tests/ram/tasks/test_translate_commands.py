@@ -9,8 +9,8 @@ from PIL import Image
 
 import ram
 from ram import compare, evaluate, train
-from ram.corpora.reversal import Source
-from ram.tasks.translate import TrainedTranslator, bleu_and_chrf
+from ram.corpora.reversal import Reversal
+from ram.tasks.translate import TextTranslator, bleu_and_chrf
 
 SMALL = [
     "experiment=reversal",
@@ -18,7 +18,7 @@ SMALL = [
     "corpus.max_length=3",
     "encoder.size=8",
     "decoder.size=8",
-    "task.model.words.size=8",
+    "task.model.embedding.size=8",
     "trainer.max_epochs=1",
 ]
 
@@ -51,7 +51,7 @@ def test_a_run_translates_a_file_line_by_line(
     _command(monkeypatch, train, *SMALL, "hydra.run.dir=runs/a")
     Path("source.txt").write_text("abc\n\nd\nb a\n")
     model = ram.load("runs/a")
-    assert isinstance(model, TrainedTranslator)
+    assert isinstance(model, TextTranslator)
     for beam in (None, 3):
         capsys.readouterr()
         options = [] if beam is None else [f"task.search.beam_size={beam}"]
@@ -107,8 +107,8 @@ def test_who_reads_no_further_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_files_that_cannot_be_translated_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    learned = "encoder.positions._target_=ram.attention.positions.Learned"
-    transformer = ["encoder=transformer", learned, "encoder.num_heads=2", "encoder.num_layers=1", "reader=sum"]
+    learned = "encoder.positions._target_=ram.attention.positions.LearnedPositions"
+    transformer = ["encoder=transformer", learned, "encoder.num_heads=2", "encoder.num_layers=1", "pooling=sum"]
     _command(monkeypatch, train, *SMALL, *transformer, "hydra.run.dir=runs/a")
     Path("long.txt").write_text("abc\n" + "a" * 129 + "\n")
     told = _refusal(monkeypatch, "run=runs/a", "source=long.txt")
@@ -132,7 +132,7 @@ def test_a_wider_beam_is_measured_on_the_test_split(
 ) -> None:
     _command(monkeypatch, train, *SMALL, "task.bleu=true", "hydra.run.dir=runs/a")
     model = ram.load("runs/a")
-    examples = Source(size=64, max_length=3).load("test")
+    examples = Reversal(size=64, max_length=3).load("test")
     right = [(model.corpus.detokenize(target),) for target in examples.targets or ()]
     printed = []
     for beam in (1, 4):

@@ -1,0 +1,56 @@
+"""The single glimpse environment: a one-row numpy view of the vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from envs.vector_env import GlimpseVectorEnv, check_parts
+
+
+class GlimpseEnv(gymnasium.Env):
+    """One image and one gaze: a view of :class:`GlimpseVectorEnv` with one row, in numpy.
+
+    Takes the arguments of the vector environment but for ``num_envs``, ``rollouts_per_image``, ``output`` and
+    ``autoreset_mode``; observations, actions and options lose their first dimension.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 2}
+
+    def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
+        self.vector_env = GlimpseVectorEnv(
+            num_envs=1, autoreset_mode=AutoresetMode.DISABLED, render_mode=render_mode, **arguments
+        )
+        self.metadata = {**self.metadata, "render_fps": self.vector_env.metadata["render_fps"]}
+        self.render_mode = render_mode
+        self.observation_space = self.vector_env.single_observation_space
+        self.action_space = self.vector_env.single_action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Starts an episode; see the vector environment for the options."""
+        super().reset(seed=seed)
+        batched = {name: [value] for name, value in (options or {}).items() if value is not None}
+        observation, info = self.vector_env.reset(seed=seed, options=batched)
+        return _row(observation), _row(info)
+
+    def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Moves the gaze, or on the last step answers."""
+        check_parts(action, self.action_space)
+        batched = {name: [value] for name, value in action.items()}
+        observation, reward, terminated, truncated, info = self.vector_env.step(batched)
+        return _row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _row(info)
+
+    def render(self) -> np.ndarray | None:
+        """The (H, W, 3) uint8 picture of :meth:`GlimpseVectorEnv.render`."""
+        frames = self.vector_env.render()
+        return None if frames is None else frames[0]
+
+
+def _row(values: dict[str, Any]) -> dict[str, Any]:
+    return cast(dict[str, Any], {name: value[0] for name, value in values.items() if not name.startswith("_")})

@@ -1,0 +1,1 @@
+"""Metrics of generated text and of attention maps."""

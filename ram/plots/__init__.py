@@ -1,0 +1,1 @@
+"""Figures of predictions, attention weights and curves, as RGB arrays."""
