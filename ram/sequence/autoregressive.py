@@ -1,8 +1,9 @@
-"""What every model has that speaks in the light of a memory: words, a decoder, and what tells the next word."""
+"""Autoregressive models: their protocol, language models, and the base class of models with a decoder."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,22 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.validation import check_probability
 from ram.corpora.vocabulary import UNKNOWN
-from ram.sequence.classifiers import ModelOutput, TokenEmbedding
+from ram.sequence.classifiers import Tagger
 from ram.sequence.decoders import Decoder, DecoderOutput, Memory
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.encoders import Encoder
+from ram.sequence.output import ModelOutput
+
+
+class AutoregressiveModel(Protocol):
+    """A model that goes on, word by word."""
+
+    @property
+    def max_length(self) -> int | None:
+        """How many words it may be given; None for any number."""
+
+    def decode(self, words: Tensor, memory: Any, state: Any = None) -> ModelOutput:
+        """Goes on by words (B, T); ``logits`` (B, T, K) and a ``state`` whose tensors hold a row a sequence."""
 
 
 class DecoderModel(nn.Module):
@@ -58,9 +73,9 @@ class DecoderModel(nn.Module):
         """Goes on by words (B, T); see :meth:`ram.sequence.decoders.Decoder.forward`."""
         assert memory is not None
         decoded = self.decoder(self.embed(words), memory, state, need_weights)
-        return self.tell(decoded, self.dropout(decoded.output))
+        return self._output(decoded, self.dropout(decoded.output))
 
-    def tell(self, decoded: DecoderOutput, output: Tensor) -> ModelOutput:
+    def _output(self, decoded: DecoderOutput, output: Tensor) -> ModelOutput:
         """The next words, from what a decoder has said, ``output`` being the part of it that is not dropped."""
         # What was known before each step is what the one before has said.
         known = torch.cat([torch.zeros_like(decoded.output[:, :1]), decoded.output[:, :-1]], dim=1)
@@ -71,3 +86,45 @@ class DecoderModel(nn.Module):
             weights=decoded.weights,
             state=decoded.state,
         )
+
+
+class LanguageModel(Tagger):
+    """Which word comes next: a tagger whose labels are the words, and whose encoder looks back alone.
+
+    Args:
+        vocabulary_size: how many words there are.
+        embedding: builds the vectors of words from their number.
+        encoder: builds what sees them in context from their width.
+        dropout: share of what the encoder says that is dropped in training.
+        tied: the vectors of words are the weights of the regression too (Press and Wolf 2017); needs one width.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding: Callable[[int], TokenEmbedding],
+        encoder: Callable[[int], Encoder],
+        dropout: float = 0.0,
+        tie_embeddings: bool = False,
+    ) -> None:
+        super().__init__(vocabulary_size, vocabulary_size, embedding, encoder, dropout)
+        if not self.encoder.causal:
+            raise InputError(
+                "A language model must not see what comes next: set encoder.causal=true or encoder.bidirectional=false."
+            )
+        if tie_embeddings:
+            if self.encoder.output_size != self.embedding.size:
+                raise InputError(
+                    f"task.model.tie_embeddings=true needs task.model.embedding.size ({self.embedding.size}) to be that of the encoder "
+                    f"({self.encoder.output_size})."
+                )
+            self.out.weight = self.embedding.table.weight
+
+    def decode(self, words: Tensor, memory: None = None, state: Any = None) -> ModelOutput:
+        """Goes on by words (B, T), all rows being of one length."""
+        return self(words, torch.full((len(words),), words.shape[1], device=words.device), state)
+
+    @property
+    def max_length(self) -> int | None:
+        """How many words it may be given; None for any number."""
+        return self.encoder.max_length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,20 +12,9 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.validation import check_positive_integers
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
-from ram.sequence.classifiers import ModelOutput
+from ram.sequence.autoregressive import AutoregressiveModel
 
 SPECIAL_TOKENS = [PADDING, UNKNOWN, START]
-
-
-class AutoregressiveModel(Protocol):
-    """A model that goes on, word by word."""
-
-    @property
-    def max_length(self) -> int | None:
-        """How many words it may be given; None for any number."""
-
-    def decode(self, words: Tensor, memory: Any, state: Any = None) -> ModelOutput:
-        """Goes on by words (B, T); ``logits`` (B, T, K) and a ``state`` whose tensors hold a row a sequence."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +22,13 @@ class Hypothesis:
     """What a beam search has found.
 
     Attributes:
-        words: numbers, without the end symbol.
+        token_ids: without the end symbol.
         log_prob: of all of them and the end symbol, in nats.
         score: what it was ranked by.
         ended: whether it ended by itself, rather than at the largest length.
     """
 
-    words: tuple[int, ...]
+    token_ids: tuple[int, ...]
     log_prob: float
     score: float
     ended: bool

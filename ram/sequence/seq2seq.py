@@ -15,10 +15,11 @@ from envs.validation import check_factory
 from ram.attention import AttentionOutput
 from ram.attention.selection import Unnormalised
 from ram.corpora.vocabulary import PADDING, START
-from ram.sequence.autoregressive import DecoderModel
-from ram.sequence.classifiers import LanguageModel, ModelOutput, TokenEmbedding
+from ram.sequence.autoregressive import DecoderModel, LanguageModel
 from ram.sequence.decoders import Decoder, DecoderSizes, Memory
+from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.encoders import Encoder, EncoderOutput, shortest
+from ram.sequence.output import ModelOutput
 from ram.sequence.pooling import LastState, Pooling
 
 ReadOrSaid = TypeVar("ReadOrSaid", EncoderOutput, AttentionOutput, ModelOutput)
@@ -30,14 +31,14 @@ class Seq2SeqModel(nn.Module):
     Attributes:
         feature_size: width of what is known before a choice.
         copies: whether it may say a word of the source that is not known.
-        says_source: whether it also says the source.
+        models_source: whether it also says the source.
         max_source_length: how many words a source may have; None for any number.
         max_length: how many words it may be given to go on from; None for any number.
     """
 
     feature_size: int
-    copies = False
-    says_source = False
+    can_copy = False
+    models_source = False
     max_source_length: int | None = None
     max_length: int | None = None
 
@@ -59,11 +60,13 @@ class Seq2SeqModel(nn.Module):
         """
         raise TypeError(f"{type(self).__name__} does not say how it translates.")
 
-    def ahead(self, source: int) -> int:
+    def prefix_length(self, source_length: int) -> int:
         """How many of its positions are taken before a target's first word, after a source of so many."""
         return 1
 
-    def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
+    def start_decoding(
+        self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None
+    ) -> tuple[Tensor, Memory | None]:
         """What stands before the first word (B, n), of sources of one length, and what to read while going on."""
         raise TypeError(f"{type(self).__name__} does not say how it begins.")
 
@@ -109,7 +112,7 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
         output_layers = pooling(read_by.output_size, read_by.directions)
         said_by = decoder(DecoderSizes(width, width, read_by.output_size, output_layers.output_size))
         super().__init__(target_words, said_by, target_size, dropout, tie_embeddings)
-        self.source_words, self.encoder, self.pooling, self.copies = source_words, read_by, output_layers, copy
+        self.source_embedding, self.encoder, self.pooling, self.can_copy = source_words, read_by, output_layers, copy
         self.max_source_length = shortest(self.encoder.max_length, self.decoder.max_source_length)
         if copy and any(isinstance(module, Unnormalised) for module in self.decoder.modules()):
             raise InputError("task.model.copy=true needs weights that are shares, not attention=unnormalised.")
@@ -120,11 +123,13 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
     ) -> ModelOutput:
         return self.decode(inputs, self._encode(numbers, lengths, copies), need_weights=need_weights)
 
-    def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
+    def start_decoding(
+        self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None
+    ) -> tuple[Tensor, Memory | None]:
         return torch.full_like(numbers[:, :1], START), self._encode(numbers, lengths, copies)
 
     def _encode(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None) -> Memory:
-        vectors = self.source_words(numbers)
+        vectors = self.source_embedding(numbers)
         encoded = _soft(self.encoder(vectors, lengths))
         summary = _soft(self.pooling(encoded.output, lengths)).context
         return self.decoder.prepare(Memory(vectors, encoded.output, lengths, summary, copies))
@@ -134,9 +139,9 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
     ) -> ModelOutput:
         assert memory is not None
         vectors = self.embed(words)
-        decoded = self.decoder(vectors, memory, state, need_weights or self.copies)
+        decoded = self.decoder(vectors, memory, state, need_weights or self.can_copy)
         output = self.dropout(decoded.output)
-        said = self.tell(decoded, output)
+        said = self._output(decoded, output)
         if self.gate is None:
             return said
         if decoded.weights is None:
@@ -144,7 +149,7 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
         if memory.copies is None:
             raise InputError("A model that copies must be told the numbers of the source's words: give it copies.")
         own = self.gate(torch.cat([output, vectors], dim=-1)).sigmoid()
-        logits, copied = mixed(said.logits, decoded.weights, memory.copies, own)
+        logits, copied = copy_distribution(said.logits, decoded.weights, memory.copies, own)
         return replace(said, logits=logits, copied=copied)
 
 
@@ -161,7 +166,7 @@ class DecoderOnly(Seq2SeqModel):
         tied: the vectors of words are the weights of the answer too; needs one width.
     """
 
-    says_source = True
+    models_source = True
 
     def __init__(
         self,
@@ -202,10 +207,12 @@ class DecoderOnly(Seq2SeqModel):
             source_logits=said.logits[:, :number],
         )
 
-    def ahead(self, source: int) -> int:
-        return source + 2
+    def prefix_length(self, source_length: int) -> int:
+        return source_length + 2
 
-    def begin(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None) -> tuple[Tensor, Memory | None]:
+    def start_decoding(
+        self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None
+    ) -> tuple[Tensor, Memory | None]:
         start = torch.full_like(numbers[:, :1], START)
         return torch.cat([start, numbers, start], dim=1), None
 
@@ -213,7 +220,7 @@ class DecoderOnly(Seq2SeqModel):
         return self.model.decode(words, None, state)
 
 
-def mixed(logits: Tensor, weights: Tensor, copies: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+def copy_distribution(logits: Tensor, weights: Tensor, copies: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     """Words of the model's own, and words of the source (See et al. 2017, equation 9).
 
     Args:

@@ -12,9 +12,13 @@ from envs import InputError
 from ram.attention.scores import General
 from ram.attention.selection import Hard
 from ram.corpora.vocabulary import PADDING, START, UNKNOWN
-from ram.sequence.classifiers import Classifier, LanguageModel, Tagger, TokenEmbedding
-from ram.sequence.encoders import AttentiveRecurrentEncoder, IdentityEncoder, RecurrentEncoder, TransformerEncoder
+from ram.sequence.autoregressive import LanguageModel
+from ram.sequence.classifiers import Classifier, Tagger
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.encoders import IdentityEncoder
 from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling, LastState, SumPooling
+from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
+from ram.sequence.transformer import TransformerEncoder
 
 WORDS = 9
 hard = partial(AttentionPooling, num_queries=2, select=Hard)

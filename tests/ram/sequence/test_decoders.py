@@ -27,20 +27,12 @@ from ram.attention.selection import (
     Uniform,
     Unnormalised,
 )
-from ram.sequence import encoders
-from ram.sequence.decoders import (
-    ContextModule,
-    CrossAttention,
-    Decoder,
-    DecoderOutput,
-    DecoderSizes,
-    Handover,
-    Memory,
-    RecurrentDecoder,
-    ReencodedContext,
-    TransformerDecoder,
-)
+from ram.sequence import recurrent, transformer
+from ram.sequence.context import ContextModule, CrossAttention, ReencodedContext
+from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
+from ram.sequence.recurrent import Bridge, RecurrentDecoder
 from ram.sequence.search import index_rows
+from ram.sequence.transformer import TransformerDecoder
 
 SIZE = 4
 OWN, ALIKE = (
@@ -50,11 +42,11 @@ OWN, ALIKE = (
 """Widths that are all different, and those that products and bridge=state need."""
 
 CELLS: Any = ("rnn", "gru", "lstm")
-HANDOVERS: Any = get_args(Handover)
+HANDOVERS: Any = get_args(Bridge)
 MODES: dict[str, dict[str, Any]] = {
-    "before": {"read": "before"},
-    "fed": {"read": "after", "input_feeding": True},
-    "unfed": {"read": "after", "input_feeding": False},
+    "before": {"attend": "before"},
+    "fed": {"attend": "after", "input_feeding": True},
+    "unfed": {"attend": "after", "input_feeding": False},
 }
 SCORES: dict[str, Any] = {
     "dot": Dot,
@@ -76,15 +68,15 @@ SELECTIONS: dict[str, Any] = {
     "local_p": partial(LocalPredictive, half_width=2),
 }
 REENCODERS: dict[str, Any] = {
-    "bigru": partial(encoders.RecurrentEncoder, cell="gru", size=3, bidirectional=True),
-    "lstm": partial(encoders.RecurrentEncoder, size=5),
-    "transformer": partial(encoders.TransformerEncoder, size=4, num_heads=2, num_layers=1),
-    "hard": partial(encoders.AttentiveRecurrentEncoder, over="below", cell="rnn", size=4, causal=False, select=Hard),
+    "bigru": partial(recurrent.RecurrentEncoder, cell="gru", size=3, bidirectional=True),
+    "lstm": partial(recurrent.RecurrentEncoder, size=5),
+    "transformer": partial(transformer.TransformerEncoder, size=4, num_heads=2, num_layers=1),
+    "hard": partial(recurrent.AttentiveRecurrentEncoder, over="below", cell="rnn", size=4, causal=False, select=Hard),
 }
 small = partial(TransformerDecoder, size=SIZE, num_heads=2, hidden_size=5)
 
 
-def recurrent(bridge: Handover = "none", **options: Any) -> Callable[[], Decoder]:
+def recurrent_decoder(bridge: Bridge = "none", **options: Any) -> Callable[[], Decoder]:
     """With widths of its own for everything, as far as the options allow."""
     score = options.pop("score", None)
     if score is not None:
@@ -95,28 +87,30 @@ def recurrent(bridge: Handover = "none", **options: Any) -> Callable[[], Decoder
 
 
 WITHOUT = {
-    f"{cell}_{layers}_{bridge}": recurrent(bridge, cell=cell, num_layers=layers, dropout=0.3)
+    f"{cell}_{layers}_{bridge}": recurrent_decoder(bridge, cell=cell, num_layers=layers, dropout=0.3)
     for cell, layers, bridge in product(CELLS, (1, 2), HANDOVERS)
 }
 """Those that know of the source what was handed over."""
 
 READING: dict[str, Callable[[], Decoder]] = {
     **{
-        f"{cell}_reads_{mode}": recurrent("state", cell=cell, context=CrossAttention, **MODES[mode])
+        f"{cell}_reads_{mode}": recurrent_decoder("state", cell=cell, context=CrossAttention, **MODES[mode])
         for cell, mode in product(CELLS, MODES)
     },
     **{
-        f"deep_lstm_{bridge}_reads_{mode}": recurrent(bridge, num_layers=2, context=CrossAttention, **MODES[mode])
+        f"deep_lstm_{bridge}_reads_{mode}": recurrent_decoder(
+            bridge, num_layers=2, context=CrossAttention, **MODES[mode]
+        )
         for bridge, mode in product(HANDOVERS, MODES)
     },
     **{
-        f"{score}_{heads}_over_{over}": recurrent(
+        f"{score}_{heads}_over_{over}": recurrent_decoder(
             cell="gru", score=score, context=partial(CrossAttention, num_heads=heads, over=over)
         )
         for score, (heads, over) in product(SCORES, ((1, "states"), (1, "vectors"), (2, "states")))
     },
     **{
-        f"{select}_{heads}_{mode}": recurrent(
+        f"{select}_{heads}_{mode}": recurrent_decoder(
             cell="rnn", context=partial(CrossAttention, num_heads=heads, select=SELECTIONS[select]), **MODES[mode]
         )
         for select, (heads, mode) in [
@@ -125,7 +119,7 @@ READING: dict[str, Callable[[], Decoder]] = {
         ]
     },
     **{
-        f"reencoding_{encoder}_{mode}": recurrent(
+        f"reencoding_{encoder}_{mode}": recurrent_decoder(
             cell="gru", context=partial(ReencodedContext, encoder=REENCODERS[encoder]), **MODES[mode]
         )
         for encoder, mode in zip(
@@ -388,7 +382,7 @@ def test_shapes_of_recurrent_decoders(
     seed: int,
     size: int,
     cell: Any,
-    bridge: Handover,
+    bridge: Bridge,
     mode: str | None,
     over: Any,
 ) -> None:
@@ -477,14 +471,14 @@ def test_hard_choices_of_heads_and_layers_are_scored_together() -> None:
     decoder = TransformerDecoder(OWN, SIZE, 2, 2, score=SCORES["general"], select=Hard, dropout=0.0).double().train()
     memory, vectors, told = source(OWN, [4, 2]), randn(2, 3, OWN.inputs), []
     for layer in decoder.layers:
-        layer.source.register_forward_hook(lambda *_: pytest.fail("the source is read prepared"))
-        read = layer.source.read
+        layer.source.register_forward_hook(lambda *_: pytest.fail("the source must be attended prepared"))
+        read = layer.source.attend
 
         def context(*arguments: Any, read: Any = read) -> Any:
             told.append(read(*arguments))
             return told[-1]
 
-        layer.source.read = context
+        layer.source.attend = context
     decoded = decoder(vectors, decoder.prepare(memory))
     assert len(told) == 2 and decoded.log_prob is not None
     torch.testing.assert_close(decoded.log_prob, told[0].log_prob + told[1].log_prob)
@@ -591,7 +585,7 @@ def weighted(first: float, second: float) -> tuple[float, float]:
     return first * H[0][0] + second * H[1][0], first * H[0][1] + second * H[1][1]
 
 
-@pytest.mark.parametrize("feed", [True, False])
+@pytest.mark.parametrize("input_feeding", [True, False])
 def test_the_step_of_luong_by_hand(input_feeding: bool) -> None:
     decoder = with_weights(
         RecurrentDecoder(
@@ -680,7 +674,7 @@ def deep_weights(into: list[float]) -> dict[str, Tensor]:
     ids=["none", "network", "first", "every"],
 )
 def test_how_the_source_is_handed_over_by_hand(
-    bridge: Handover, weights: dict[str, Tensor], held: list[float], beside: float
+    bridge: Bridge, weights: dict[str, Tensor], held: list[float], beside: float
 ) -> None:
     decoder = with_weights(RecurrentDecoder(NARROW, "rnn", 1, 2, bridge), weights)
     expected = []
@@ -702,7 +696,7 @@ def test_a_state_that_is_handed_over_is_that_of_every_layer_by_hand() -> None:
 
 
 @pytest.mark.parametrize("bridge", ["state", "network"])
-def test_the_cell_of_an_lstm_that_is_handed_a_state_is_empty(bridge: Handover) -> None:
+def test_the_cell_of_an_lstm_that_is_handed_a_state_is_empty(bridge: Bridge) -> None:
     gates = [0.5, -1.0, 2.0, 1.5]  # input, forget, new, output; of word and state alike
     weights = {
         "layers.weight_ih_l0": matrix(*[[gate] for gate in gates]),
@@ -809,10 +803,10 @@ def test_the_networks_of_a_transformer_are_four_times_as_wide_unless_told_otherw
 def test_more_words_than_positions_are_refused_one_by_one_too() -> None:
     decoder, memory, vectors = build("transformer_learned", 4, words=7)
     prepared = decoder.prepare(memory)
-    with pytest.raises(InputError, match="A sequence of 7 is longer than the 6 positions learned"):
+    with pytest.raises(InputError, match="A sequence has length 7, but LearnedPositions has max_length=6"):
         decoder(vectors, prepared)
     state = decoder(vectors[:, :6], prepared).state
-    with pytest.raises(InputError, match="A sequence of 7 is longer than the 6 positions learned"):
+    with pytest.raises(InputError, match="A sequence has length 7, but LearnedPositions has max_length=6"):
         decoder(vectors[:, 6:], prepared, state)
 
 
@@ -829,10 +823,10 @@ def test_more_words_than_positions_are_refused_one_by_one_too() -> None:
     ],
 )
 def test_how_many_words_and_elements_there_may_be_is_told(name: str, words: int | None, elements: int | None) -> None:
-    decoder, memory, vectors = build(name, elements or 12, embedding=words or 12)
+    decoder, memory, vectors = build(name, elements or 12, words=words or 12)
     assert (decoder.max_length, decoder.max_source_length) == (words, elements)
     decoder(vectors, decoder.prepare(memory))
-    longer, memory, vectors = build(name, (elements or 12) + 1, embedding=words or 12)
+    longer, memory, vectors = build(name, (elements or 12) + 1, words=words or 12)
     if elements is not None:
         with pytest.raises(InputError, match="knows 9 places and was given 10 keys: raise its max_length"):
             longer(vectors, longer.prepare(memory))
@@ -840,7 +834,7 @@ def test_how_many_words_and_elements_there_may_be_is_told(name: str, words: int 
 
 def test_a_decoder_that_reencodes_is_limited_by_its_encoder() -> None:
     encoder = partial(
-        encoders.TransformerEncoder, size=4, num_heads=2, positions=partial(LearnedPositions, max_length=7)
+        transformer.TransformerEncoder, size=4, num_heads=2, positions=partial(LearnedPositions, max_length=7)
     )
     decoder = RecurrentDecoder(OWN, size=SIZE, bridge="none", context=partial(ReencodedContext, encoder=encoder))
     assert (decoder.max_length, decoder.max_source_length) == (None, 7)
@@ -865,7 +859,7 @@ attending: Any = CrossAttention  # which takes no other "over"
             {"bridge": "all"},
             r"decoder\.bridge must be one of state, network, first, every, none, got 'all'",
         ),
-        (RecurrentDecoder, {"read": "during"}, r"decoder\.attend must be before or after, got 'during'"),
+        (RecurrentDecoder, {"attend": "during"}, r"decoder\.attend must be before or after, got 'during'"),
         (RecurrentDecoder, {"cell": "elman"}, r"decoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
         (RecurrentDecoder, {"num_layers": 0}, r"decoder\.num_layers must be at least 1, got 0"),
         (RecurrentDecoder, {"num_layers": -1}, r"decoder\.num_layers must be at least 1, got -1"),
@@ -889,7 +883,7 @@ attending: Any = CrossAttention  # which takes no other "over"
         (
             RecurrentDecoder,
             {"context": partial(CrossAttention, score=Dot)},
-            "The score Dot needs queries and keys of one width, got 4 and 6: take General or Additive",
+            "The score Dot needs queries and keys of equal width, got 4 and 6: use General or Additive",
         ),
         (TransformerDecoder, {"size": 0}, r"decoder\.size must be at least 1, got 0"),
         (TransformerDecoder, {"num_layers": 0}, r"decoder\.num_layers must be at least 1, got 0"),

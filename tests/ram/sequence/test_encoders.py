@@ -14,15 +14,9 @@ from ram.attention import MultiHeadAttention
 from ram.attention.positions import LearnedPositions, LinearPositions, NoPositions, SinusoidalPositions
 from ram.attention.scores import Additive, Content, General
 from ram.attention.selection import GumbelSoftmax, Hard, LocalMonotonic, LocalPredictive, Unnormalised
-from ram.sequence.encoders import (
-    AttentiveRecurrentEncoder,
-    Encoder,
-    EncoderOutput,
-    IdentityEncoder,
-    RecurrentEncoder,
-    TransformerEncoder,
-    TransformerLayer,
-)
+from ram.sequence.encoders import Encoder, EncoderOutput, IdentityEncoder
+from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
+from ram.sequence.transformer import TransformerEncoder, TransformerLayer
 
 WIDTH, SIZE = 3, 4
 CELLS = ("rnn", "gru", "lstm")
@@ -388,10 +382,10 @@ def test_without_positions_order_is_not_known(positions: Any, follows: bool) -> 
 def test_a_text_longer_than_the_positions_is_refused_in_pieces_too() -> None:
     encoder = build("transformer_learned")
     vectors, lengths = randn(2, 10, WIDTH), torch.tensor([5, 5])
-    with pytest.raises(InputError, match="A sequence of 10 is longer than the 9 positions learned"):
+    with pytest.raises(InputError, match="A sequence has length 10, but LearnedPositions has max_length=9"):
         encoder(vectors, torch.tensor([10, 10]))
     state = encoder(vectors[:, :5], lengths).state
-    with pytest.raises(InputError, match="A sequence of 10 is longer than the 9 positions learned"):
+    with pytest.raises(InputError, match="A sequence has length 10, but LearnedPositions has max_length=9"):
         encoder(vectors[:, 5:], lengths, state)
 
 

@@ -15,12 +15,15 @@ from ram.attention.positions import LearnedPositions
 from ram.attention.scores import Additive
 from ram.attention.selection import LocalPredictive
 from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
-from ram.sequence import decoders
-from ram.sequence.classifiers import LanguageModel, TokenEmbedding
-from ram.sequence.decoders import CrossAttention
-from ram.sequence.encoders import AttentiveRecurrentEncoder, IdentityEncoder, RecurrentEncoder, TransformerEncoder
+from ram.sequence import recurrent, transformer
+from ram.sequence.autoregressive import LanguageModel
+from ram.sequence.context import CrossAttention
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.encoders import IdentityEncoder
+from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
 from ram.sequence.search import Hypothesis, beam_search, index_rows, sample, truncated_probabilities
 from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder
+from ram.sequence.transformer import TransformerEncoder
 
 SHARES = torch.tensor([0.1, 0.4, 0.2, 0.3])
 
@@ -249,7 +252,7 @@ def test_going_on_word_by_word_equals_reading_all_again(encoder: Any) -> None:
 
 
 def told(hypotheses: list[Hypothesis]) -> list[tuple[int, ...]]:
-    return [hypothesis.words for hypothesis in hypotheses]
+    return [hypothesis.token_ids for hypothesis in hypotheses]
 
 
 def logs(*shares: float) -> float:
@@ -286,7 +289,7 @@ def test_the_search_goes_on_after_one_has_ended(length_penalty: float, best: tup
     }
     assert told(found) == [best, *(words for words in expected if words != best)]
     for hypothesis in found:
-        right = expected[hypothesis.words]
+        right = expected[hypothesis.token_ids]
         assert (hypothesis.log_prob, hypothesis.score) == pytest.approx((right.log_prob, right.score), rel=1e-5)
         assert hypothesis.ended
 
@@ -314,7 +317,7 @@ def test_the_largest_length_is_respected() -> None:
 def test_an_end_at_the_largest_length_is_an_end() -> None:
     model = chain({START: {A: 1.0}, A: {END: 0.6, B: 0.4}, B: {A: 1.0}})
     (found,) = beam_search(model, prefix([]), 2, beam_size=2, n_best=2)
-    assert [(each.words, each.ended) for each in found] == [((A,), True), ((A, B), False)]
+    assert [(each.token_ids, each.ended) for each in found] == [((A,), True), ((A, B), False)]
     assert [each.score for each in found] == pytest.approx([logs(0.6) / 2, logs(0.4) / 2], abs=1e-5)
 
 
@@ -332,7 +335,7 @@ def test_what_is_no_word_is_never_said() -> None:
     model.out.bias.data[END] = -1.0
     (found,) = beam_search(model, prefix([]), 3, beam_size=60, n_best=60)
     assert len(found) == 1 + 3 + 9 + 27
-    assert {word for hypothesis in found for word in hypothesis.words} == {A, B, C}
+    assert {word for hypothesis in found for word in hypothesis.token_ids} == {A, B, C}
     # The rest share what there is: the words 1 / (3 + 1 / e) each.
     word = -math.log(3 + math.exp(-1))
     expected = {word - 1, 2 * word - 1, 3 * word - 1, 3 * word}
@@ -358,7 +361,7 @@ def test_nothing_is_computed_once_all_have_ended_and_never_of_what_has() -> None
 # Beams of models of every kind.
 
 small = partial(TokenEmbedding, size=6)
-speaking = partial(decoders.RecurrentDecoder, size=6, bridge="network")
+speaking = partial(recurrent.RecurrentDecoder, size=6, bridge="network")
 LANGUAGE: dict[str, Any] = {
     "lstm": partial(RecurrentEncoder, size=8),
     "below": partial(AttentiveRecurrentEncoder, over="below", cell="gru", size=8),
@@ -372,7 +375,7 @@ SPEAKING: dict[str, Any] = {
     "local": partial(
         speaking, cell="rnn", input_feeding=False, context=partial(CrossAttention, select=LocalPredictive)
     ),
-    "heads": partial(decoders.TransformerDecoder, size=6, num_heads=2),
+    "heads": partial(transformer.TransformerDecoder, size=6, num_heads=2),
 }
 COPYING = ("luong", "local", "heads")
 MODELS = [*LANGUAGE, *SPEAKING, *(f"{name}_copies" for name in COPYING), "continuation", "continuing_transformer"]
@@ -398,7 +401,7 @@ def spoken(name: str, rows: int = 6, known: int = KNOWN, seed: int = 6) -> tuple
     if kind not in LANGUAGE:
         copies = sources.clone()
         copies[:, 0] = known + torch.arange(rows) % 3  # that only this source has, and some of the others
-        start, memory = model.begin(sources, torch.full((rows,), 4), copies if copy else None)
+        start, memory = model.start_decoding(sources, torch.full((rows,), 4), copies if copy else None)
     # Of random texts a third goes on to the end.
     logits = model.decode(torch.cat([start, torch.randint(4, known, (rows, 8))], dim=1), memory).logits[:, -9:]
     behind = logits[..., END + 1 :].max(-1).values - logits[..., END]
@@ -413,7 +416,7 @@ def varied(name: str) -> tuple[Any, Tensor, Any]:
         model, start, memory = spoken(name, rows=8, seed=seed)
         greedy = sample(model, start, 8, memory, temperature=0)
         beams = beam_search(model, start, 8, memory, beam_size=2, n_best=2)
-        last = {max(len(each.words) for each in found) for found in beams}
+        last = {max(len(each.token_ids) for each in found) for found in beams}
         if min(len({len(text) for text in greedy}), len(last)) > 1:
             return model, start, memory
     raise AssertionError(f"no {name} of fifty ends at different lengths")
@@ -421,7 +424,7 @@ def varied(name: str) -> tuple[Any, Tensor, Any]:
 
 def teacher_forcing_batch(model: Any, prefix: Tensor, memory: Any, row: int, hypothesis: Hypothesis) -> float:
     """Its log-probability, from one pass over all of it."""
-    said = [*hypothesis.words, *([END] if hypothesis.ended else [])]
+    said = [*hypothesis.token_ids, *([END] if hypothesis.ended else [])]
     before, one = prefix.shape[1], torch.tensor([row])
     words = torch.cat([prefix[row], torch.tensor(said[:-1], dtype=torch.int64)])[None]
     logits = model.decode(words, index_rows(memory, one)).logits[0, before - 1 :]
@@ -435,7 +438,7 @@ def test_a_beam_of_one_takes_the_likeliest_word_at_every_step(name: str) -> None
     greedy = sample(model, start, 8, memory, temperature=0)
     for length_penalty in (0.0, 1.0):
         beams = beam_search(model, start, 8, memory, beam_size=1, length_penalty=length_penalty)
-        assert [list(best.words) for (best,) in beams] == greedy
+        assert [list(best.token_ids) for (best,) in beams] == greedy
         assert [best.ended for (best,) in beams] == [len(text) < 8 for text in greedy]
 
 
@@ -445,7 +448,7 @@ def test_a_hypothesis_is_as_likely_as_the_model_says(name: str) -> None:
     for row, found in enumerate(beam_search(model, start, 6, memory, beam_size=4, length_penalty=0.7, n_best=4)):
         assert len(found) == 4
         for hypothesis in found:
-            length = len(hypothesis.words) + hypothesis.ended
+            length = len(hypothesis.token_ids) + hypothesis.ended
             assert length == 6 or hypothesis.ended
             expected = teacher_forcing_batch(model, start, memory, row, hypothesis)
             assert hypothesis.log_prob == pytest.approx(expected, abs=1e-6)
@@ -472,8 +475,8 @@ def test_a_word_that_only_the_source_has_is_copied() -> None:
     model, start, memory = spoken("luong_copies")
     model.gate.bias.data -= 50  # nothing of its own
     for row, found in enumerate(beam_search(model, start, 5, memory, beam_size=3, n_best=3)):
-        assert set(found[0].words) <= set(memory.copies[row].tolist())
-    assert any(word >= KNOWN for found in beam_search(model, start, 5, memory) for word in found[0].words)
+        assert set(found[0].token_ids) <= set(memory.copies[row].tolist())
+    assert any(word >= KNOWN for found in beam_search(model, start, 5, memory) for word in found[0].token_ids)
 
 
 def every_sequence(model: Any, start: Tensor, memory: Any, words: list[int], longest: int) -> dict[Any, float]:
@@ -497,9 +500,9 @@ def test_a_beam_that_is_wide_enough_finds_the_best_of_all(name: str) -> None:
         scores = {key: log_prob / (len(key[0]) + key[1]) ** length_penalty for key, log_prob in everything.items()}
         expected = sorted(scores, key=lambda key: -scores[key])
         (found,) = beam_search(model, start, 4, memory, 121, length_penalty, n_best=121)
-        assert {(each.words, each.ended) for each in found} == set(everything)
+        assert {(each.token_ids, each.ended) for each in found} == set(everything)
         for each, key in zip(found[:10], expected, strict=False):
-            assert (each.words, each.ended) == key
+            assert (each.token_ids, each.ended) == key
             assert (each.log_prob, each.score) == pytest.approx((everything[key], scores[key]), abs=1e-6)
 
 
@@ -526,7 +529,7 @@ def test_a_narrow_beam_finds_what_a_plain_one_does(name: str, beam_size: int) ->
     model, start, memory = varied(name)
     found = beam_search(model, start, 5, memory, beam_size, n_best=beam_size)
     for row in range(4):
-        texts = {((*each.words, *[END][: each.ended]), round(each.log_prob, 6)) for each in found[row]}
+        texts = {((*each.token_ids, *[END][: each.ended]), round(each.log_prob, 6)) for each in found[row]}
         assert texts == plainly(model, start, memory, row, beam_size, 5)
 
 
@@ -540,7 +543,7 @@ def test_a_model_with_fewer_places_ends_before() -> None:
     start = prefix([A, B], [C, A])
     for found in beam_search(model, start, 50, beam_size=3, n_best=3):
         # Three are begun: the next word is told from all of them, the last of three from five.
-        assert [len(each.words) for each in found] == [3, 3, 3]
+        assert [len(each.token_ids) for each in found] == [3, 3, 3]
         assert not any(each.ended for each in found)
     assert [len(text) for text in sample(model, start, 50, temperature=0)] == [3, 3]
 

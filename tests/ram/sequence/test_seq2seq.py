@@ -15,21 +15,22 @@ from ram.attention.positions import LearnedPositions
 from ram.attention.scores import Additive, General, Location
 from ram.attention.selection import Hard, LocalMonotonic, LocalPredictive, Unnormalised
 from ram.corpora.vocabulary import PADDING, START, UNKNOWN
-from ram.sequence import decoders, encoders
-from ram.sequence.classifiers import ModelOutput, TokenEmbedding
-from ram.sequence.decoders import CrossAttention, ReencodedContext
+from ram.sequence import decoders, encoders, recurrent, transformer
+from ram.sequence.context import CrossAttention, ReencodedContext
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.output import ModelOutput
 from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling, LastState, SumPooling
-from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder, Seq2SeqModel, mixed
+from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder, Seq2SeqModel, copy_distribution
 
 SOURCES, TARGETS, WIDTH, SIZE = 11, 9, 4, 6
 words = partial(TokenEmbedding, size=WIDTH)
-recurrent = partial(decoders.RecurrentDecoder, size=SIZE, bridge="network")
+rnn_decoder = partial(recurrent.RecurrentDecoder, size=SIZE, bridge="network")
 ENCODERS: dict[str, Any] = {
     "words": encoders.IdentityEncoder,
-    "gru": partial(encoders.RecurrentEncoder, cell="gru", size=5),
-    "bilstm": partial(encoders.RecurrentEncoder, size=3, num_layers=2, bidirectional=True),
-    "attentive": partial(encoders.AttentiveRecurrentEncoder, size=5, over="below", causal=False),
-    "transformer": partial(encoders.TransformerEncoder, size=6, num_heads=2),
+    "gru": partial(recurrent.RecurrentEncoder, cell="gru", size=5),
+    "bilstm": partial(recurrent.RecurrentEncoder, size=3, num_layers=2, bidirectional=True),
+    "attentive": partial(recurrent.AttentiveRecurrentEncoder, size=5, over="below", causal=False),
+    "transformer": partial(transformer.TransformerEncoder, size=6, num_heads=2),
 }
 READERS: dict[str, Any] = {
     "last": LastState,
@@ -37,29 +38,32 @@ READERS: dict[str, Any] = {
     "fixed": partial(AttentionPooling, num_queries=2),
 }
 BLIND: dict[str, Any] = {
-    "lstm": recurrent,
-    "state": partial(recurrent, bridge="state"),
-    "reencoding": partial(recurrent, attend="before", context=partial(ReencodedContext, encoder=ENCODERS["bilstm"])),
+    "lstm": rnn_decoder,
+    "state": partial(rnn_decoder, bridge="state"),
+    "reencoding": partial(rnn_decoder, attend="before", context=partial(ReencodedContext, encoder=ENCODERS["bilstm"])),
 }
 """Decoders that weigh nothing."""
 WEIGHING: dict[str, Any] = {
-    "luong": partial(recurrent, context=CrossAttention),
-    "bahdanau": partial(recurrent, cell="gru", attend="before", context=partial(CrossAttention, score=Additive)),
-    "over_vectors": partial(recurrent, bridge="none", context=partial(CrossAttention, over="vectors", num_heads=2)),
-    "unfed_local": partial(recurrent, input_feeding=False, context=partial(CrossAttention, select=LocalPredictive)),
-    "hard": partial(recurrent, context=partial(CrossAttention, select=Hard)),
-    "transformer": partial(decoders.TransformerDecoder, size=SIZE, num_heads=2),
+    "luong": partial(rnn_decoder, context=CrossAttention),
+    "bahdanau": partial(rnn_decoder, cell="gru", attend="before", context=partial(CrossAttention, score=Additive)),
+    "over_vectors": partial(rnn_decoder, bridge="none", context=partial(CrossAttention, over="vectors", num_heads=2)),
+    "unfed_local": partial(rnn_decoder, input_feeding=False, context=partial(CrossAttention, select=LocalPredictive)),
+    "hard": partial(rnn_decoder, context=partial(CrossAttention, select=Hard)),
+    "transformer": partial(transformer.TransformerDecoder, size=SIZE, num_heads=2),
     "transformer_local": partial(
-        decoders.TransformerDecoder, size=SIZE, num_heads=2, select=partial(LocalMonotonic, half_width=1, gaussian=True)
+        transformer.TransformerDecoder,
+        size=SIZE,
+        num_heads=2,
+        select=partial(LocalMonotonic, half_width=1, gaussian=True),
     ),
 }
 BOTH = BLIND | WEIGHING
 BACK: dict[str, Any] = {
     "words": encoders.IdentityEncoder,
-    "lstm": partial(encoders.RecurrentEncoder, size=SIZE, num_layers=2),
-    "past": partial(encoders.AttentiveRecurrentEncoder, size=SIZE),
-    "below": partial(encoders.AttentiveRecurrentEncoder, size=SIZE, over="below", cell="gru"),
-    "transformer": partial(encoders.TransformerEncoder, size=SIZE, num_heads=2, causal=True),
+    "lstm": partial(recurrent.RecurrentEncoder, size=SIZE, num_layers=2),
+    "past": partial(recurrent.AttentiveRecurrentEncoder, size=SIZE),
+    "below": partial(recurrent.AttentiveRecurrentEncoder, size=SIZE, over="below", cell="gru"),
+    "transformer": partial(transformer.TransformerEncoder, size=SIZE, num_heads=2, causal=True),
 }
 
 TEXTS = ([4, 7, 10, 8, 5], [6], [8, 4, 1])
@@ -78,7 +82,7 @@ def translator(
     return model.double().eval()
 
 
-def build(decoder: Any = recurrent, **options: Any) -> EncoderDecoder:
+def build(decoder: Any = rnn_decoder, **options: Any) -> EncoderDecoder:
     """With an encoder of its own, perhaps."""
     encoder = options.pop("encoder", ENCODERS["gru"])
     return EncoderDecoder(SOURCES, TARGETS, False, words, encoder, decoder, **options)
@@ -111,7 +115,7 @@ def told(model: Seq2SeqModel, rows: list[int], copies: bool = False, **options: 
 
 def word_by_word(model: Seq2SeqModel, numbers: Tensor, said: Tensor, copies: Tensor | None = None) -> list[ModelOutput]:
     """From sources of one length, and so that the first word comes with what stands before it."""
-    prefix, memory = model.begin(numbers, torch.full((len(numbers),), numbers.shape[1]), copies)
+    prefix, memory = model.start_decoding(numbers, torch.full((len(numbers),), numbers.shape[1]), copies)
     each = [model.decode(prefix, memory)]
     for place in range(1, said.shape[1]):
         each.append(model.decode(said[:, place : place + 1], memory, each[-1].state))
@@ -245,7 +249,7 @@ def test_targets_of_different_lengths_do_not_touch_one_another() -> None:
 def test_what_the_decoder_is_given() -> None:
     model, said = translator("luong", "bilstm"), told(translator("luong", "bilstm"), [0, 1, 2], need_weights=True)
     numbers, sizes = padded(*TEXTS), lengths(*TEXTS)
-    vectors = model.source_words.table.weight[numbers]
+    vectors = model.source_embedding.table.weight[numbers]
     encoded = model.encoder(vectors, sizes).output
     summary = torch.stack([torch.cat([row[n - 1, :3], row[0, 3:]]) for row, n in zip(encoded, sizes, strict=True)])
     memory = model.decoder.prepare(decoders.Memory(vectors, encoded, sizes, summary))
@@ -280,7 +284,7 @@ def test_every_parameter_learns_through_what_is_said(decoder: str) -> None:
 
 @pytest.mark.parametrize("score", [General, Additive])
 def test_gradients_reach_the_encoder_through_what_is_read_alone(score: Any) -> None:
-    model = build(partial(recurrent, bridge="none", context=partial(CrossAttention, score=score)))
+    model = build(partial(rnn_decoder, bridge="none", context=partial(CrossAttention, score=score)))
     told(model, [0, 1, 2]).logits.square().sum().backward()
     assert all(value.grad is not None and value.grad.any() for value in model.encoder.parameters())
 
@@ -306,11 +310,11 @@ def test_a_word_that_can_only_be_copied_is_read_as_unknown() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_shared_vocabularies_share_their_vectors(shared: bool) -> None:
     model = translator("luong", shared=shared)
-    assert (model.source_words is model.embedding) == shared
+    assert (model.source_embedding is model.embedding) == shared
     tables = {value.data_ptr() for name, value in model.named_parameters() if "table" in name}
     assert len(tables) == (1 if shared else 2)
     assert model.embedding.table.num_embeddings == TARGETS
-    assert model.source_words.table.num_embeddings == (TARGETS if shared else SOURCES)
+    assert model.source_embedding.table.num_embeddings == (TARGETS if shared else SOURCES)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -322,11 +326,11 @@ def test_tied_weights_are_one(shared: bool) -> None:
         shared,
         words,
         ENCODERS["gru"],
-        partial(decoders.RecurrentDecoder, size=WIDTH, bridge="network"),
+        partial(recurrent.RecurrentDecoder, size=WIDTH, bridge="network"),
         tie_embeddings=True,
     )
     assert model.out.weight is model.embedding.table.weight
-    assert (model.out.weight is model.source_words.table.weight) == shared
+    assert (model.out.weight is model.source_embedding.table.weight) == shared
     model.double().eval()
     said = model(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[START, 6]]))
     said.logits[0, 0, 8].backward()  # of a word that was not read
@@ -335,7 +339,7 @@ def test_tied_weights_are_one(shared: bool) -> None:
 
 def test_tied_weights_of_a_continuation_are_one() -> None:
     model = DecoderOnly(
-        SOURCES, SOURCES, True, words, partial(encoders.RecurrentEncoder, size=WIDTH), tie_embeddings=True
+        SOURCES, SOURCES, True, words, partial(recurrent.RecurrentEncoder, size=WIDTH), tie_embeddings=True
     )
     assert model.model.out.weight is model.model.embedding.table.weight
     assert model.feature_size == WIDTH
@@ -346,27 +350,31 @@ def test_tied_weights_of_a_continuation_are_one() -> None:
 
 def test_an_encoder_and_a_decoder_have_limits_of_their_own() -> None:
     placed = partial(
-        encoders.TransformerEncoder, size=6, num_heads=2, positions=partial(LearnedPositions, max_length=7)
+        transformer.TransformerEncoder, size=6, num_heads=2, positions=partial(LearnedPositions, max_length=7)
     )
     speaking = partial(
-        decoders.TransformerDecoder, size=6, num_heads=2, positions=partial(LearnedPositions, max_length=5)
+        transformer.TransformerDecoder, size=6, num_heads=2, positions=partial(LearnedPositions, max_length=5)
     )
     model = build(speaking, encoder=placed)
     assert (model.max_source_length, model.max_length) == (7, 5)
     assert (translator("luong").max_source_length, translator("luong").max_length) == (None, None)
-    located = partial(recurrent, context=partial(CrossAttention, score=partial(Location, max_length=6)))
+    located = partial(rnn_decoder, context=partial(CrossAttention, score=partial(Location, max_length=6)))
     assert build(located, encoder=placed).max_source_length == build(located).max_source_length == 6
 
 
 def test_of_the_longest_source_a_continuation_has_room_for_a_word() -> None:
     placed = partial(
-        encoders.TransformerEncoder, size=6, num_heads=2, causal=True, positions=partial(LearnedPositions, max_length=8)
+        transformer.TransformerEncoder,
+        size=6,
+        num_heads=2,
+        causal=True,
+        positions=partial(LearnedPositions, max_length=8),
     )
     model = DecoderOnly(SOURCES, SOURCES, True, words, placed).eval()
     assert (model.max_source_length, model.max_length) == (5, 8)
     sources = torch.full((1, 5), 4)
     assert model(sources, torch.tensor([5]), torch.tensor([[START, 6]])).logits.shape == (1, 2, SOURCES)
-    with pytest.raises(InputError, match="A sequence of 9 is longer than the 8 positions learned"):
+    with pytest.raises(InputError, match="A sequence has length 9, but LearnedPositions has max_length=8"):
         model(torch.full((1, 6), 4), torch.tensor([6]), torch.tensor([[START, 6]]))
     assert (continuation("lstm").max_source_length, continuation("lstm").max_length) == (None, None)
     # The longest source and the longest target need not be those of one row: 1 + 5 + 2 and 1 + 1 + 5 places.
@@ -379,7 +387,7 @@ def test_of_the_longest_source_a_continuation_has_room_for_a_word() -> None:
 
 def test_how_many_places_are_taken_before_the_target() -> None:
     for model, expected in ((translator("luong"), 1), (continuation("lstm"), 6)):
-        assert model.ahead(4) == model.begin(NUMBERS, torch.tensor([4, 4]))[0].shape[1] == expected
+        assert model.prefix_length(4) == model.start_decoding(NUMBERS, torch.tensor([4, 4]))[0].shape[1] == expected
 
 
 # Copying.
@@ -393,7 +401,7 @@ def shares(*rows: list[float]) -> Tensor:
 def test_words_of_ones_own_and_of_the_source_are_mixed_by_hand() -> None:
     own, weights = shares([0.6], [0.9]), shares([0.2, 0.3, 0.5], [1.0, 0.0, 0.0])
     logits = shares([0.5, 0.25, 0.25], [0.2, 0.2, 0.6]).log() + 7  # of any scale
-    mixture, copied = mixed(logits, weights, torch.tensor([[1, 4, 1]]), own)
+    mixture, copied = copy_distribution(logits, weights, torch.tensor([[1, 4, 1]]), own)
     expected = [
         [0.6 * 0.5, 0.6 * 0.25 + 0.4 * (0.2 + 0.5), 0.6 * 0.25, 0, 0.4 * 0.3],  # the first and the last are one word
         [0.9 * 0.2, 0.9 * 0.2 + 0.1, 0.9 * 0.6, 0, 0],
@@ -405,7 +413,7 @@ def test_words_of_ones_own_and_of_the_source_are_mixed_by_hand() -> None:
 
 def test_what_local_weights_leave_is_ones_own() -> None:
     own, weights = shares([0.6]), shares([0.1, 0.0, 0.4])
-    mixture, copied = mixed(shares([0.5, 0.25, 0.25]).log(), weights, torch.tensor([[3, 0, 2]]), own)
+    mixture, copied = copy_distribution(shares([0.5, 0.25, 0.25]).log(), weights, torch.tensor([[3, 0, 2]]), own)
     # Of 0.4 to be copied half is weighed: 0.8 are left.
     expected = [0.8 * 0.5, 0.8 * 0.25, 0.8 * 0.25 + 0.4 * 0.4, 0.4 * 0.1]
     torch.testing.assert_close(mixture.exp(), shares(expected))
@@ -413,7 +421,9 @@ def test_what_local_weights_leave_is_ones_own() -> None:
 
 
 def test_of_known_words_alone_none_is_added() -> None:
-    mixture, _ = mixed(shares([0.5, 0.25, 0.25]).log(), shares([0.5, 0.5]), torch.tensor([[2, 0]]), shares([0.5]))
+    mixture, _ = copy_distribution(
+        shares([0.5, 0.25, 0.25]).log(), shares([0.5, 0.5]), torch.tensor([[2, 0]]), shares([0.5])
+    )
     torch.testing.assert_close(mixture.exp(), shares([0.5, 0.125, 0.375]))
 
 
@@ -421,7 +431,7 @@ def test_every_row_has_unknown_words_of_its_own() -> None:
     logits = shares([0.5, 0.5]).log().expand(2, 1, 2)
     weights = torch.tensor([[[0.25, 0.75]], [[0.5, 0.5]]], dtype=torch.float64)
     own = torch.tensor([[[0.2]], [[0.6]]], dtype=torch.float64)
-    mixture, copied = mixed(logits, weights, torch.tensor([[2, 3], [0, 2]]), own)
+    mixture, copied = copy_distribution(logits, weights, torch.tensor([[2, 3], [0, 2]]), own)
     expected = [[[0.1, 0.1, 0.2, 0.6]], [[0.5, 0.3, 0.2, 0]]]
     torch.testing.assert_close(mixture.exp(), torch.tensor(expected, dtype=torch.float64))
     torch.testing.assert_close(copied, torch.tensor([[0.8], [0.4]], dtype=torch.float64))
@@ -446,7 +456,7 @@ def test_a_mixture_is_its_formula(
     if local:
         weights = weights * torch.rand(batch, steps, number)
     copies = torch.randint(0, known + extra, (batch, number))
-    mixture, copied = mixed(logits, weights, copies, own)
+    mixture, copied = copy_distribution(logits, weights, copies, own)
     size = max(known, int(copies.max()) + 1)
     assert mixture.shape == (batch, steps, size)
     for b in range(batch):
@@ -466,7 +476,7 @@ def test_the_gradient_of_a_mixture_is_that_of_its_differences() -> None:
     logits, raw, gate = (torch.randn(2, 3, size, dtype=torch.float64, requires_grad=True) for size in (3, 4, 1))
 
     def likely(logits: Tensor, raw: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
-        mixture, copied = mixed(logits, raw.softmax(-1) * 0.9, copies, gate.sigmoid())
+        mixture, copied = copy_distribution(logits, raw.softmax(-1) * 0.9, copies, gate.sigmoid())
         reached = torch.cat([mixture[0, :, [0, 1, 2, 4]], mixture[1, :, [0, 1, 2, 3, 5]]], dim=1)
         return reached, copied
 
@@ -474,18 +484,22 @@ def test_the_gradient_of_a_mixture_is_that_of_its_differences() -> None:
 
 
 def test_a_word_that_only_another_text_has_cannot_be_copied() -> None:
-    mixture, _ = mixed(torch.zeros(2, 1, 2), torch.ones(2, 1, 1), torch.tensor([[2], [3]]), torch.full((2, 1, 1), 0.5))
+    mixture, _ = copy_distribution(
+        torch.zeros(2, 1, 2), torch.ones(2, 1, 1), torch.tensor([[2], [3]]), torch.full((2, 1, 1), 0.5)
+    )
     assert mixture.exp().tolist() == [[[0.25, 0.25, 0.5, 0]], [[0.25, 0.25, 0, 0.5]]]
 
 
 def test_weights_that_are_no_shares_are_not_copied_with() -> None:
     with pytest.raises(InputError, match=r"^task\.model\.copy=true needs weights that are shares, not"):
-        build(partial(recurrent, context=partial(CrossAttention, select=Unnormalised)), copy=True)
+        build(partial(rnn_decoder, context=partial(CrossAttention, select=Unnormalised)), copy=True)
 
 
 def test_what_nobody_says_costs_much_and_teaches_nothing() -> None:
     logits = torch.zeros(1, 1, 2, requires_grad=True)
-    mixture, _ = mixed(logits, torch.tensor([[[1.0, 0.0]]]), torch.tensor([[0, 3]]), torch.tensor([[[0.5]]]))
+    mixture, _ = copy_distribution(
+        logits, torch.tensor([[[1.0, 0.0]]]), torch.tensor([[0, 3]]), torch.tensor([[[0.5]]])
+    )
     assert mixture[0, 0, 3].item() == pytest.approx(math.log(torch.finfo(torch.float32).tiny))
     mixture[0, 0, 3].backward()
     assert logits.grad is not None and not logits.grad.any()
@@ -506,7 +520,7 @@ def test_a_copied_share_follows_weights_and_gate(decoder: str) -> None:
     vectors = model.embedding.table.weight[inputs(*SAID)][:, :-1]
     gate = (torch.cat([output, vectors], dim=-1) @ model.gate.weight.T + model.gate.bias)[..., 0].sigmoid()
     torch.testing.assert_close(copied[:, :-1], 1 - gate)
-    mixture, _ = mixed(own.logits, own.weights, padded(*COPIES), 1 - copied[..., None])
+    mixture, _ = copy_distribution(own.logits, own.weights, padded(*COPIES), 1 - copied[..., None])
     torch.testing.assert_close(said.logits, mixture)
     torch.testing.assert_close(said.logits.exp().sum(-1), torch.ones(3, 5, dtype=torch.float64))
 
@@ -515,7 +529,7 @@ def test_a_word_that_can_only_be_copied_trains_attention_encoder_and_gate() -> N
     model = translator("luong", copy=True)
     (-told(model, [0, 1, 2], copies=True).logits[0, 1, TARGETS]).backward()
     attending: Any = model.decoder
-    for module in (attending.context, model.encoder, model.gate, model.source_words):
+    for module in (attending.context, model.encoder, model.gate, model.source_embedding):
         assert module is not None
         assert all(value.grad is not None and value.grad.any() for value in module.parameters())
     assert model.out.weight.grad is None or not model.out.weight.grad.any()  # which had no part in it
@@ -541,8 +555,8 @@ def test_gradient_ascent_on_a_copied_word_copies_it() -> None:
 @pytest.mark.parametrize(
     "encoder",
     [
-        partial(encoders.AttentiveRecurrentEncoder, over="below", size=SIZE, causal=False, select=Hard),
-        partial(encoders.TransformerEncoder, size=SIZE, num_heads=2, select=Hard),
+        partial(recurrent.AttentiveRecurrentEncoder, over="below", size=SIZE, causal=False, select=Hard),
+        partial(transformer.TransformerEncoder, size=SIZE, num_heads=2, select=Hard),
     ],
 )
 def test_an_encoder_of_sources_makes_no_hard_choices(encoder: Any) -> None:
@@ -555,7 +569,7 @@ def test_an_encoder_of_sources_makes_no_hard_choices(encoder: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "reader", [partial(AttentionPooling, select=Hard), partial(ContextualAttentionPooling, select=Hard)]
+    "pooling", [partial(AttentionPooling, select=Hard), partial(ContextualAttentionPooling, select=Hard)]
 )
 def test_a_reader_of_sources_makes_no_hard_choices(pooling: Any) -> None:
     with pytest.raises(InputError, match="An encoder of sources makes no hard choices"):
@@ -603,9 +617,9 @@ def test_a_dropout_that_is_no_share_is_refused(dropout: float) -> None:
 
 def test_a_translator_without_a_rule_says_so() -> None:
     model = Seq2SeqModel()
-    with pytest.raises(TypeError, match="Translator does not say how it translates"):
+    with pytest.raises(TypeError, match="Seq2SeqModel does not say how it translates"):
         model(NUMBERS, torch.tensor([4, 4]), WRITTEN)
-    with pytest.raises(TypeError, match="Translator does not say how it begins"):
-        model.begin(NUMBERS, torch.tensor([4, 4]))
-    with pytest.raises(TypeError, match="Translator does not say how it goes on"):
+    with pytest.raises(TypeError, match="Seq2SeqModel does not say how it begins"):
+        model.start_decoding(NUMBERS, torch.tensor([4, 4]))
+    with pytest.raises(TypeError, match="Seq2SeqModel does not say how it goes on"):
         model.decode(WRITTEN, None)
