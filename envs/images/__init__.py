@@ -1,4 +1,4 @@
-"""Where images come from: a source describes a data set, ``load`` turns a split of it into tensors."""
+"""Image sources: a source describes a data set, and its ``load`` returns a split of it as tensors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _loaded: WeakValueDictionary[Any, SceneSet] = WeakValueDictionary()
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """One split of a data set, held as tensors on one device; as a source, it is each of its splits.
+    """One split of a data set as tensors on one device. Used as a source, it is every split.
 
     Attributes:
         images: (N, C, H, W), uint8 in [0, 255] or float32 in [0, 1].
-        labels: (N,) int64, each in 0 .. len(classes) - 1; or (N, A), as :class:`envs.scene.Scene` has them.
-        classes: the name of every class.
-        augmentation: called as ``augmentation(images, random)`` on each batch drawn, or None.
+        labels: (N,) int64, each in 0 .. len(classes) - 1; or (N, A) for A answers, padded with ``IGNORE_INDEX``.
+        classes: the names of the classes.
+        augmentation: called as ``augmentation(images, random)`` on every batch that is drawn, or None.
     """
 
     images: Tensor
@@ -42,28 +42,28 @@ class ImageSet:
             raise InputError(f"Images must be uint8 or float32, got {str(self.images.dtype).removeprefix('torch.')}.")
         if self.labels.ndim not in (1, 2) or len(self.labels) != len(self.images):
             raise InputError(f"There are {len(self.images)} images, but labels of shape {tuple(self.labels.shape)}.")
-        asked = self.labels if self.labels.ndim == 1 else self.labels[self.labels != IGNORE_INDEX]
-        lowest, highest = int(asked.min()), int(asked.max())
+        valid = self.labels if self.labels.ndim == 1 else self.labels[self.labels != IGNORE_INDEX]
+        lowest, highest = int(valid.min()), int(valid.max())
         if lowest < 0 or highest >= len(self.classes):
             raise InputError(
-                f"Labels must lie in 0 .. {len(self.classes) - 1} for {len(self.classes)} classes, "
-                f"but they reach from {lowest} to {highest}."
+                f"Labels must be in 0 .. {len(self.classes) - 1} for {len(self.classes)} classes, but they range from "
+                f"{lowest} to {highest}."
             )
 
     def __len__(self) -> int:
         return len(self.images)
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
-        """The same images on a device, whatever the split."""
+        """Returns the same images for every split, on a device."""
         check_split(split)
         return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
-        """The images of the given numbers, augmented if the set says so, with the fact ``label`` (B,).
+        """Returns the images of a batch, augmented if the set has an augmentation, with the annotation ``label``.
 
         Args:
-            index: (B,) int64.
-            random: B rows, from which the augmentation draws.
+            index: (B,) int64, indices of images.
+            random: random numbers of B rows, for the augmentation.
         """
         images = self.images[index]
         if images.dtype == torch.uint8:
@@ -72,25 +72,25 @@ class ImageSet:
 
 
 class ImageSource(Protocol):
-    """Describes a data set; building one touches neither disk nor network."""
+    """A data set. Constructing a source reads neither disk nor network; ``load`` does."""
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> SceneSet:
-        """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""
+        """Loads or generates one split. Raises :class:`InputError` if the user's files are missing or invalid."""
         ...
 
 
 def resolve_source(images: str | ImageSource) -> ImageSource:
-    """Returns the source itself, or for a name such as ``"glyphs"`` the one defined in ``envs.images.glyphs``."""
+    """Returns a source unchanged; for a name such as ``"glyphs"`` builds the one class of ``envs.images.glyphs``."""
     if not isinstance(images, str):
         if isinstance(images, type) or not hasattr(images, "load"):
-            raise InputError(f"images={images!r} is no image source, nor the name of one.")
+            raise InputError(f"images={images!r} is no image source, and no name of one.")
         return images
     try:
         module = importlib.import_module(f"envs.images.{images}")
         (defined,) = (
-            each
-            for each in vars(module).values()
-            if isinstance(each, type) and each.__module__ == module.__name__ and hasattr(each, "load")
+            member
+            for member in vars(module).values()
+            if isinstance(member, type) and member.__module__ == module.__name__ and hasattr(member, "load")
         )
     except (ImportError, ValueError) as error:
         raise InputError(f"images={images!r} names no image source: envs.images.{images} defines none.") from error
@@ -104,7 +104,7 @@ def resolve_source(images: str | ImageSource) -> ImageSource:
 
 
 def load_split(source: ImageSource, split: Split, device: torch.device | str) -> SceneSet:
-    """Loads a split, or shares the tensors of whoever holds the same one."""
+    """Loads a split, or returns the one in memory if an equal source has loaded it and it is still in use."""
     key = (source, split, str(device))
     scenes = _loaded.get(key)
     if scenes is None:

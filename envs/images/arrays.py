@@ -1,4 +1,4 @@
-"""Images given as arrays, in Python or in an ``.npz`` file."""
+"""Images from arrays, passed in Python or stored in an ``.npz`` file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.images import ImageSet
 from envs.random import RowRandom
-from envs.splits import Split, check_shares, check_split, choose
+from envs.splits import Split, check_shares, check_split, split_indices
+from envs.validation import shape_and_dtype
 
 Array = Tensor | np.ndarray
 _SUFFIXES: dict[Split, str] = {"train": "", "validation": "_validation", "test": "_test"}
@@ -24,25 +25,25 @@ _NAMES = [f"{kind}{suffix}" for suffix in _SUFFIXES.values() for kind in ("image
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Arrays:
-    """Arrays of images and labels; a file holds them under the names they have here.
+    """Arrays of images and labels; a file stores them under the names of the attributes.
 
-    Images are (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or floats in [0, 1]. The channel axis of the last two is
-    told by its size: 1 or 3 before any other, then the smaller, then the second axis. Labels are (N,) integers.
-    Without a validation or a test part, a share of ``images`` is held out, class by class and the same way at every
+    Images are (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or floats in [0, 1]. Of the axes 1 and 3 the channel axis
+    is the one of size 1 or 3, else the smaller one; in case of a tie it is axis 1. Labels are (N,) integers. A
+    validation or test split that is not given is held out from ``images``, class by class and the same way at every
     call. Two sources are equal only if they are the same object.
 
     Attributes:
-        images: of the training split, and of those held out from it.
-        labels: of ``images``.
-        images_validation: of the validation split.
-        labels_validation: of ``images_validation``.
-        images_test: of the test split.
-        labels_test: of ``images_test``.
-        classes: their names; 0, 1, 2 ... up to the highest label by default.
-        path: an ``.npz`` file, as ``numpy.savez`` writes it, instead of the arrays.
-        validation_share: of every class, held out for validation; in (0, 1).
-        test_share: of every class, held out for the test; in (0, 1).
-        augmentation: changes the batches of the training split; see :class:`ImageSet`.
+        images: images of the training split, and of the splits held out from it.
+        labels: labels of ``images``.
+        images_validation: images of the validation split.
+        labels_validation: labels of ``images_validation``.
+        images_test: images of the test split.
+        labels_test: labels of ``images_test``.
+        classes: class names; 0, 1, 2 ... up to the highest label by default.
+        path: an ``.npz`` file as written by ``numpy.savez``, instead of the arrays.
+        validation_share: the share of every class that is held out for validation, in (0, 1).
+        test_share: the share of every class that is held out for the test, in (0, 1).
+        augmentation: the augmentation of the training split; see :class:`ImageSet`.
     """
 
     images: Array | None = None
@@ -63,107 +64,111 @@ class Arrays:
         check_shares(self.validation_share, self.test_share)
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
-        """One split as (N, C, H, W) on the device, uint8 or float32 as it was given.
+        """Loads one split as (N, C, H, W) on a device, uint8 or float32.
 
         Raises:
-            InputError: the file cannot be read, or an array is missing or not as described above.
+            InputError: the file cannot be read, or an array is missing or invalid.
         """
         check_split(split)
-        arrays = self._arrays()
+        arrays = self._given_arrays()
         parts = {
-            name: self._part(arrays, suffix)
+            name: self._split_arrays(arrays, suffix)
             for name, suffix in _SUFFIXES.items()
             if name == "train" or {f"images{suffix}", f"labels{suffix}"} & set(arrays)
         }
         if len(shapes := {tuple(images.shape[1:]) for images, _ in parts.values()}) > 1:
             raise InputError(
-                f"{self._named('images')} must be of the same (C, H, W) in all splits, "
+                f"{self._describe('images')} must be of the same (C, H, W) in all splits, "
                 f"got {' and '.join(map(str, sorted(shapes)))}."
             )
-        classes = self._classes(arrays, torch.cat([labels for _, labels in parts.values()]))
+        classes = self._class_names(arrays, torch.cat([labels for _, labels in parts.values()]))
 
         images, labels = parts.get(split, parts["train"])
         if split not in parts or split == "train":
             shares: dict[Split, float] = {"test": self.test_share, "validation": self.validation_share}
-            numbers = choose(split, labels, {name: share for name, share in shares.items() if name not in parts})
-            images, labels = images[numbers], labels[numbers]
+            indices = split_indices(split, labels, {name: share for name, share in shares.items() if name not in parts})
+            images, labels = images[indices], labels[indices]
         augmentation = self.augmentation if split == "train" else None
         return ImageSet(images.contiguous().to(device), labels.to(device), classes, augmentation)
 
-    def _named(self, name: str) -> str:
-        """How a sentence names an array."""
+    def _describe(self, name: str) -> str:
+        """Returns the name of an array in error messages."""
         return name if self.path is None else f"The array {name} of images.path={self.path}"
 
-    def _arrays(self) -> Mapping[str, Any]:
-        """The arrays that are given, by name."""
+    def _given_arrays(self) -> Mapping[str, Any]:
+        """Returns the arrays that are given, by name."""
         given = {name: getattr(self, name) for name in [*_NAMES, "classes"] if getattr(self, name) is not None}
         if self.path is None:
             return given
         try:
             with Path(self.path).expanduser().open("rb") as stream, NpzFile(stream) as file:
                 stored = dict(file)
-        except Exception as error:  # damaged bytes make the reader raise anything at all
+        except Exception as error:  # damaged files raise exceptions of many types
             raise InputError(
                 f"images.path={self.path} cannot be read as an .npz file ({error}): write one with numpy.savez."
             ) from error
         if unknown := set(stored) - {*_NAMES, "classes"}:
             raise InputError(
                 f"images.path={self.path} has the unknown arrays {', '.join(sorted(unknown))}: "
-                f"there may be {', '.join(_NAMES)} and classes."
+                f"it may have {', '.join(_NAMES)} and classes."
             )
         return stored | given
 
-    def _part(self, arrays: Mapping[str, Any], suffix: str) -> tuple[Tensor, Tensor]:
-        """Checked images (N, C, H, W) and labels (N,) int64 of one split."""
+    def _split_arrays(self, arrays: Mapping[str, Any], suffix: str) -> tuple[Tensor, Tensor]:
+        """Returns the validated images (N, C, H, W) and labels (N,) int64 of one split."""
         for name in (f"images{suffix}", f"labels{suffix}"):
             if name not in arrays:
-                raise InputError(f"{self._named(name)} is missing; there are {', '.join(sorted(arrays)) or 'none'}.")
-        images = _images(arrays[f"images{suffix}"], self._named(f"images{suffix}"))
-        labels = _tensor(arrays[f"labels{suffix}"], self._named(f"labels{suffix}"))
-        whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-        if labels.shape != (len(images),) or not whole:
+                raise InputError(
+                    f"{self._describe(name)} is missing; there are {', '.join(sorted(arrays)) or 'no arrays'}."
+                )
+        images = _to_images(arrays[f"images{suffix}"], self._describe(f"images{suffix}"))
+        labels = _to_tensor(arrays[f"labels{suffix}"], self._describe(f"labels{suffix}"))
+        integral = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+        if labels.shape != (len(images),) or not integral:
             raise InputError(
-                f"{self._named(f'labels{suffix}')} must be ({len(images)},) integers, got {_kind(labels)}."
+                f"{self._describe(f'labels{suffix}')} must be ({len(images)},) integers, got {shape_and_dtype(labels)}."
             )
         return images, labels.long().cpu()
 
-    def _classes(self, arrays: Mapping[str, Any], labels: Tensor) -> tuple[str, ...]:
-        """The names of the classes, once it is sure that every label of any split has one."""
+    def _class_names(self, arrays: Mapping[str, Any], labels: Tensor) -> tuple[str, ...]:
+        """Returns the class names, after checking that every label of all splits has one."""
         lowest, highest = int(labels.min()), int(labels.max())
-        # Unnamed classes are as many as the labels tell, but more of them than images would be a slip.
+        # The highest label gives the number of unnamed classes; more classes than images are an error.
         names = np.asarray(arrays.get("classes", range(min(highest + 1, len(labels))))).ravel()
         if lowest < 0 or highest >= len(names):
             raise InputError(
-                f"{self._named('labels')} must number {len(names)} classes from 0, but in all splits together reach "
-                f"from {lowest} to {highest}: number them anew, or name all classes."
+                f"{self._describe('labels')} must be in 0 .. {len(names) - 1} for {len(names)} classes, but range from "
+                f"{lowest} to {highest} over all splits: renumber them, or name all classes."
             )
         return tuple(names.astype(str).tolist())
 
 
-def _images(value: Any, name: str) -> Tensor:
-    """Any array of images -> (N, C, H, W) uint8, or float32 in [0, 1]."""
-    images = _tensor(value, name)
+def _to_images(value: Any, name: str) -> Tensor:
+    """Converts an array of images to (N, C, H, W), uint8 or float32 in [0, 1]."""
+    images = _to_tensor(value, name)
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or images.numel() == 0:
-        raise InputError(f"{name} must be (N, H, W), (N, H, W, C) or (N, C, H, W), not empty, got {_kind(images)}.")
+        raise InputError(
+            f"{name} must be (N, H, W), (N, H, W, C) or (N, C, H, W), not empty, got {shape_and_dtype(images)}."
+        )
     channels = min((1, 3), key=lambda axis: (images.shape[axis] not in (1, 3), images.shape[axis]))
     images = images.movedim(channels, 1)
     if images.dtype == torch.uint8:
         return images
     if not images.is_floating_point():
-        raise InputError(f"{name} must be uint8, or floating point in [0, 1], got {_kind(images)}.")
+        raise InputError(f"{name} must be uint8, or floating point in [0, 1], got {shape_and_dtype(images)}.")
     lowest, highest = float(images.min()), float(images.max())
-    if not (lowest >= 0 and highest <= 1):  # so that NaN is refused too
+    if not (lowest >= 0 and highest <= 1):  # false for NaN as well
         raise InputError(
-            f"{name} must lie in [0, 1] without NaN where it is floating point, but reaches from {lowest:g} to "
-            f"{highest:g}: divide by the highest possible value, or give uint8."
+            f"{name} must be in [0, 1] without NaN if it is floating point, but ranges from {lowest:g} to {highest:g}: "
+            "divide by the highest possible value, or pass uint8."
         )
     return images.float()
 
 
-def _tensor(value: Any, name: str) -> Tensor:
-    """Shares the memory of whatever torch can, and copies the rest."""
+def _to_tensor(value: Any, name: str) -> Tensor:
+    """Converts an array to a tensor, sharing its memory if possible."""
     if isinstance(value, Tensor):
         return value.detach()
     try:
@@ -171,7 +176,3 @@ def _tensor(value: Any, name: str) -> Tensor:
         return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers ({error}).") from error
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"

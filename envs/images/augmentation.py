@@ -1,4 +1,4 @@
-"""Augmentation on the device: every image of a batch is moved, bent, mirrored and lit at random."""
+"""Data augmentation on the device: random affine and elastic transforms, symmetries and brightness."""
 
 from __future__ import annotations
 
@@ -13,93 +13,113 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.random import RowRandom
 
-_NODES = 5  # a side
-_MIRRORED: tuple[Callable[[Tensor], Tensor], ...] = (
+_NODES = 5  # control points of the elastic displacement along each axis
+_REFLECTIONS: tuple[Callable[[Tensor], Tensor], ...] = (
     lambda images: images.mT,
     lambda images: images.flip(-1),
     lambda images: images.flip(-2),
-)
+)  # applied or not, independently, they give the eight symmetries of the square
 
 
 @dataclass(frozen=True)
 class RandomWarp:
-    """Changes of place, shape and light, drawn independently for every image.
+    """Random geometric transform and brightness change, drawn independently for every image.
 
-    Shift, turn, scale and shear are uniform. The bend is an elastic distortion (Simard, Steinkraus and Platt 2003): a
-    displacement in x and y of every pixel, smooth between 5 x 5 normal ones.
+    Translation, rotation, scale, shear and brightness are uniform in their ranges. The elastic distortion (Simard,
+    Steinkraus and Platt 2003) displaces every pixel along x and y by a bicubic interpolation of 5 x 5 normal draws.
+    Images are resampled once, bicubically; pixels from outside the image are zero.
 
     Attributes:
-        shift: the largest shift in pixels, along x and along y.
-        rotation: the largest turn in degrees, either way.
-        scale: the largest relative change of size; 0.1 means 0.9 .. 1.1 times, x and y apart.
-        shear: the largest shear in degrees.
-        bend: the standard deviation of the displacement in pixels.
-        symmetries: mirror and turn by quarters too, so that every image comes in eight ways: for what has no up.
-        light: the largest relative change of brightness, of every channel apart.
+        translation: the largest translation in pixels, along x and along y.
+        rotation: the largest rotation in degrees, in either direction.
+        scale: the largest relative change of size, in [0, 1): 0.1 scales x and y independently by 0.9 to 1.1.
+        shear: the largest shear angle in degrees, in [0, 90).
+        elastic: the standard deviation of the elastic displacement in pixels.
+        square_symmetries: whether to apply one of the eight symmetries of the square, each with equal probability:
+            for square images without an upright orientation.
+        brightness: the largest relative change of brightness, in [0, 1), drawn independently for every channel.
     """
 
-    shift: float = 0.0
+    translation: float = 0.0
     rotation: float = 0.0
     scale: float = 0.0
     shear: float = 0.0
-    bend: float = 0.0
-    symmetries: bool = False
-    light: float = 0.0
+    elastic: float = 0.0
+    square_symmetries: bool = False
+    brightness: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) < 0:
                 raise InputError(f"augmentation.{field.name} must not be negative, got {getattr(self, field.name)}.")
-        if max(self.scale, self.light) >= 1 or self.shear >= 90:
+        if max(self.scale, self.brightness) >= 1 or self.shear >= 90:
             raise InputError(
-                "augmentation.scale and augmentation.light must be below 1, and augmentation.shear below 90 degrees."
+                "augmentation.scale and augmentation.brightness must be below 1, and augmentation.shear below 90 "
+                "degrees."
             )
 
     def __call__(self, images: Tensor, random: RowRandom) -> Tensor:
-        """Changes every image: (B, C, H, W) float in [0, 1] -> the same shape, zero where the image ended.
+        """Transforms every image of a batch.
+
+        Args:
+            images: (B, C, H, W) float in [0, 1].
+            random: B rows, from which the transforms are drawn.
+
+        Returns:
+            (B, C, H, W) float in [0, 1].
 
         Raises:
-            InputError: if images are to be turned by quarters and are not square.
+            InputError: ``square_symmetries`` is set and the images are not square.
         """
+        if self.square_symmetries:
+            images = _random_symmetry(images, random)
+        # Bilinear resampling would blur the training images, but not the test images.
+        images = F.grid_sample(
+            images, self._sampling_grid(images, random), mode="bicubic", padding_mode="zeros", align_corners=False
+        )
+        if self.brightness:
+            draws = random.uniform("augmentation/light", images.shape[1]) * 2 - 1
+            images = images.clamp(0, 1) * (1 + self.brightness * draws)[:, :, None, None]
+        return images.clamp(0, 1)
+
+    def _sampling_grid(self, images: Tensor, random: RowRandom) -> Tensor:
+        """Returns the image point that each output pixel is sampled from: (B, H, W, 2), (x, y) as in grid_sample."""
         height, width = images.shape[-2:]
-        if self.symmetries:
-            if height != width:
-                raise InputError(f"augmentation.symmetries needs square images, got {height} x {width} pixels.")
-            for coin, changed in zip(random.uniform("augmentation/symmetries", 3).T, _MIRRORED, strict=True):
-                images = torch.where(coin[:, None, None, None] < 0.5, images, changed(images))
         draws = random.uniform("augmentation", 6) * 2 - 1
-        shift = draws[:, 0:2] * self.shift
+        shift = draws[:, 0:2] * self.translation
         scale = 1 + draws[:, 2:4] * self.scale
         angle = draws[:, 4] * math.radians(self.rotation)
         shear = torch.tan(draws[:, 5] * math.radians(self.shear))
         cos, sin = angle.cos(), angle.sin()
-        # From a pixel of the result to a point of the image, about the centre, in half-widths as grid_sample counts.
+        # The affine map is relative to the image center, in pixels.
         x = torch.arange(width, device=images.device) - (width - 1) / 2
         y = torch.arange(height, device=images.device) - (height - 1) / 2
-        across = [cos * scale[:, 0], (shear * cos - sin) * scale[:, 0], shift[:, 0]]
-        down = [sin * scale[:, 1], (shear * sin + cos) * scale[:, 1], shift[:, 1]]
+        x_row = [cos * scale[:, 0], (shear * cos - sin) * scale[:, 0], shift[:, 0]]
+        y_row = [sin * scale[:, 1], (shear * sin + cos) * scale[:, 1], shift[:, 1]]
         points = [
-            (by_x[:, None] * x)[:, None, :] + (by_y[:, None] * y + moved[:, None])[:, :, None]
-            for by_x, by_y, moved in (across, down)
+            (by_x[:, None] * x)[:, None, :] + (by_y[:, None] * y + offset[:, None])[:, :, None]
+            for by_x, by_y, offset in (x_row, y_row)
         ]
-        if self.bend:
-            nodes = self.bend * random.normal("augmentation/bend", 2, _NODES, _NODES)
-            bent = _between(height, images.device) @ nodes @ _between(width, images.device).T
-            points = [point + moved for point, moved in zip(points, bent.unbind(1), strict=True)]
-        grid = torch.stack([points[0] * (2 / width), points[1] * (2 / height)], dim=-1)
-        # Bilinear reading would blur what is seen in training, but not what is seen in a test.
-        images = F.grid_sample(images, grid, mode="bicubic", padding_mode="zeros", align_corners=False)
-        if self.light:
-            draws = random.uniform("augmentation/light", images.shape[1]) * 2 - 1
-            images = images.clamp(0, 1) * (1 + self.light * draws)[:, :, None, None]
-        return images.clamp(0, 1)
+        if self.elastic:
+            nodes = self.elastic * random.normal("augmentation/bend", 2, _NODES, _NODES)
+            displacement = (
+                _interpolation_matrix(height, images.device) @ nodes @ _interpolation_matrix(width, images.device).T
+            )
+            points = [point + moved for point, moved in zip(points, displacement.unbind(1), strict=True)]
+        return torch.stack([points[0] * (2 / width), points[1] * (2 / height)], dim=-1)
 
 
-def _between(size: int, device: torch.device) -> Tensor:
-    """The weights with which nodes at equal distances, the first and the last at the ends, give ``size`` values.
+def _random_symmetry(images: Tensor, random: RowRandom) -> Tensor:
+    """Applies a random symmetry of the square to every image of (B, C, H, W)."""
+    height, width = images.shape[-2:]
+    if height != width:
+        raise InputError(f"augmentation.square_symmetries needs square images, got {height} x {width} pixels.")
+    for coin, reflect in zip(random.uniform("augmentation/symmetries", 3).T, _REFLECTIONS, strict=True):
+        images = torch.where(coin[:, None, None, None] < 0.5, images, reflect(images))
+    return images
 
-    Returns:
-        (size, _NODES), of bicubic interpolation.
-    """
+
+def _interpolation_matrix(size: int, device: torch.device) -> Tensor:
+    """Returns the bicubic weights from equally spaced nodes, the outer ones at both ends, to pixels: (size, _NODES)."""
     nodes = torch.eye(_NODES, device=device)[None, :, :, None]
     return F.interpolate(nodes, (size, 1), mode="bicubic", align_corners=True)[0, :, :, 0].T

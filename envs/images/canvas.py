@@ -1,8 +1,7 @@
-"""Scenes made of objects on a canvas: translated, cluttered, and of several objects, over any source of images."""
+"""Scenes composed of images on a canvas: translated, cluttered, and of several objects."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -12,51 +11,50 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.images import ImageSet, ImageSource, load_split, resolve_source
 from envs.random import RowRandom
-from envs.scene import END, Scene
+from envs.scene import END_CLASS, Scene
 from envs.splits import IGNORE_INDEX, Split, check_split
-from envs.validation import check_integer
+from envs.validation import check_choice, check_integer
 
-Ask = Literal["label", "read", "sum", "count", "find", "box"]
-"""What a scene asks for; see :class:`Canvas`."""
+TargetType = Literal["class", "sequence", "sum", "count", "search", "box"]
+"""What is to be predicted from a scene; see :class:`Canvas`."""
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """Images of another source at random places of a dark canvas, drawn anew for every training episode.
+    """Images of another source at random locations of a black canvas, drawn anew for every training episode.
 
-    An object is a whole image of the source, ground included. A scene has between ``num_objects[0]`` and
-    ``num_objects[1]`` of them, every number as likely. They stand side by side, no two in one column of pixels, all
-    such choices of columns as likely; the rows of each are uniform. So one object lies anywhere with equal chance.
-    Scene i shows image i of the split, beginning again after the last one, and beside it images of the split drawn at
-    random.
+    An object is a whole image of the source, background included. The number of objects is uniform between
+    ``num_objects[0]`` and ``num_objects[1]``. No two objects share a column of pixels; all such choices of columns are
+    equally likely, and the row of every object is uniform. So a single object is uniform over the canvas. Scene i shows
+    image i of the split, modulo its size, and the other objects are images of the split drawn at random.
 
-    Clutter is pieces cut at uniform places from other images of the training split (on every split), added at uniform
-    places; then the objects are added and the sum is clipped to [0, 1]. One MNIST digit on 60 x 60 with 4 pieces of
-    8 x 8, or on 100 x 100 with 8, is the cluttered translated MNIST of Mnih et al. (2014), section 4.1. Two digits on
-    100 x 100 are the pairs of Ba, Mnih and Kavukcuoglu (2015), section 4.1.
+    Clutter consists of pieces cut at uniform locations from other images of the training split (on every split), added
+    at uniform locations; then the objects are added, and the sum is clipped to [0, 1]. One MNIST digit on 60 x 60 with
+    4 pieces of 8 x 8, or on 100 x 100 with 8, is the cluttered translated MNIST of Mnih et al. (2014), section 4.1. Two
+    digits on 100 x 100 are the pairs of Ba, Mnih and Kavukcuoglu (2015), section 4.1.
 
-    Every scene gives ``boxes``, ``labels`` and ``present`` of its objects from left to right; where there are fewer
-    than the most, boxes of 0 and labels of ``IGNORE_INDEX`` follow. What else it gives depends on ``ask``:
+    Every scene has ``boxes``, ``labels`` and ``present`` of its objects from left to right, padded with boxes of 0 and
+    labels of ``IGNORE_INDEX``. Its other annotations depend on ``target_type``:
 
-    - "label": the class of the one object, and its box as ``target``.
-    - "read": the classes of all objects from left to right, (B, A). Where their number varies, ``END`` is a class more
-      and follows the last object.
-    - "sum": the sum of the objects' classes, which must be numbers.
-    - "count": how many objects there are.
-    - "find": no label, but as ``goal`` the class of an object drawn at random, and its box as ``target``; the objects
-      are of different classes.
-    - "box": no label; the box of the one object as ``target``.
+    - "class": ``label`` (B,) is the class of the only object, ``target`` its box.
+    - "sequence": ``label`` (B, A) has the classes of all objects from left to right. With a variable number of objects
+      the additional class ``END_CLASS`` follows the last one.
+    - "sum": ``label`` (B,) is the sum of the objects' classes, whose names must be numbers.
+    - "count": ``label`` (B,) is the number of objects.
+    - "search": ``goal`` (B,) is the class of an object drawn at random and ``target`` its box; there is no label. The
+      objects of a scene are of different classes.
+    - "box": ``target`` (B, 4) is the box of the only object; there is no label.
 
     Attributes:
         objects: a source of images of one object each, or the name of a module in ``envs.images``.
-        size: pixels a side of the canvas, or (height, width); at least 2.
-        num_objects: objects a scene, at least 1, or (least, most).
-        num_clutter: pieces of clutter a scene.
-        clutter_size: pixels a side of a piece.
-        ask: see above.
-        num_train: scenes in the training split; None for as many as the source has images.
-        num_validation: scenes in the validation split; None alike.
-        num_test: scenes in the test split; None alike.
+        size: height and width of the canvas in pixels, one number or (height, width); at least 2.
+        num_objects: objects in a scene, one number or (smallest, largest); at least 1.
+        num_clutter: pieces of clutter in a scene.
+        clutter_size: height and width of a piece in pixels.
+        target_type: what is to be predicted, see above.
+        num_train: scenes in the training split; None for the number of images in the split.
+        num_validation: scenes in the validation split, likewise.
+        num_test: scenes in the test split, likewise.
     """
 
     objects: str | ImageSource = "mnist"
@@ -64,7 +62,7 @@ class Canvas:
     num_objects: int | tuple[int, int] = 1
     num_clutter: int = 0
     clutter_size: int = 8
-    ask: Ask = "label"
+    target_type: TargetType = "class"
     num_train: int | None = None
     num_validation: int | None = None
     num_test: int | None = None
@@ -74,57 +72,57 @@ class Canvas:
             value = getattr(self, name)
             if isinstance(value, list | tuple):
                 if len(value) != 2:
-                    raise InputError(f"images.{name} must be a whole number, or a pair of them, got {value!r}.")
-                object.__setattr__(self, name, tuple(value))  # a list from a configuration, but a source is hashed
+                    raise InputError(f"scenes.{name} must be a whole number, or a pair of them, got {value!r}.")
+                object.__setattr__(self, name, tuple(value))  # a configuration gives a list, which has no hash
             for number in _pair(value):
-                check_integer(f"images.{name}", number, smallest)
+                check_integer(f"scenes.{name}", number, smallest)
         for name, smallest in [("num_clutter", 0), ("clutter_size", 1)]:
-            check_integer(f"images.{name}", getattr(self, name), smallest)
+            check_integer(f"scenes.{name}", getattr(self, name), smallest)
         for name in ("num_train", "num_validation", "num_test"):
             if getattr(self, name) is not None:
-                check_integer(f"images.{name}", getattr(self, name), 1)
+                check_integer(f"scenes.{name}", getattr(self, name), 1)
         least, most = _pair(self.num_objects)
         if least > most:
-            raise InputError(f"images.num_objects must be [least, most], got {[least, most]}.")
-        if self.ask not in get_args(Ask):
-            raise InputError(f"images.ask must be one of {', '.join(get_args(Ask))}, got {self.ask!r}.")
-        if self.ask in ("label", "box") and most > 1:
-            raise InputError(f"images.ask={self.ask} needs images.num_objects=1; of several, ask read, sum or find.")
-        if self.ask == "count" and least == most:
-            raise InputError("images.ask=count needs images.num_objects=[least, most], the least below the most.")
+            raise InputError(f"scenes.num_objects must be [smallest, largest], got {[least, most]}.")
+        check_choice("scenes.target_type", self.target_type, get_args(TargetType))
+        if self.target_type in ("class", "box") and most > 1:
+            raise InputError(
+                f"scenes.target_type={self.target_type} needs scenes.num_objects=1; for several objects, set "
+                "scenes.target_type to sequence, sum or search."
+            )
+        if self.target_type == "count" and least == most:
+            raise InputError("scenes.target_type=count needs scenes.num_objects=[smallest, largest], not one number.")
 
-    def load(self, split: Split, device: torch.device | str = "cpu") -> SceneCanvas:
+    def load(self, split: Split, device: torch.device | str = "cpu") -> CanvasScenes:
         """Loads the objects of a split, and for the clutter those of the training split.
 
         Raises:
-            InputError: the canvas is too small for its objects, or the objects do not allow what is asked.
+            InputError: the canvas is too small for its objects, or the objects do not suit ``target_type``.
         """
         check_split(split)
-        try:
-            source = resolve_source(self.objects)
-            objects = load_split(source, split, device)
-            clutter = load_split(source, "train", device) if self.num_clutter else None
-        except InputError as error:  # which says "images", as if the objects were all
-            raise InputError(re.sub(r"(?<![\w./])images(?=\.\w|=)", "images.objects", str(error))) from error
+        source = resolve_source(self.objects)
+        objects = load_split(source, split, device)
+        clutter = load_split(source, "train", device) if self.num_clutter else None
         if not isinstance(objects, ImageSet):
-            raise InputError("images.objects must give images of one object each, not scenes.")
+            raise InputError("scenes.objects must be images of one object each, not scenes.")
         assert clutter is None or isinstance(clutter, ImageSet)
         count = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]
-        self._check_room(objects, clutter)
-        return SceneCanvas(self, objects, clutter, split == "train", count or len(objects))
+        self._check_fit(objects, clutter)
+        return CanvasScenes(self, objects, clutter, split == "train", count or len(objects))
 
-    def _check_room(self, objects: ImageSet, clutter: ImageSet | None) -> None:
+    def _check_fit(self, objects: ImageSet, clutter: ImageSet | None) -> None:
+        """Raises :class:`InputError` if the objects or the clutter do not fit on the canvas."""
         (height, width), (_, most) = _pair(self.size), _pair(self.num_objects)
         rows, columns = objects.images.shape[-2:]
         if rows > height or columns > width:
             raise InputError(
-                f"images.size of {height} x {width} pixels is too small for objects of {rows} x {columns}: "
+                f"scenes.size of {height} x {width} pixels is too small for objects of {rows} x {columns}: "
                 "make the canvas larger, or the objects smaller."
             )
         if most * columns > width:
             raise InputError(
-                f"images.num_objects={most} objects of {columns} pixels do not fit side by side on a canvas of "
-                f"{width}: set images.num_objects to at most {width // columns}, or the width in images.size to at "
+                f"scenes.num_objects={most} objects of {columns} pixels do not fit side by side on a canvas of "
+                f"{width}: set scenes.num_objects to at most {width // columns}, or the width in scenes.size to at "
                 f"least {most * columns}."
             )
         if clutter is None:
@@ -132,32 +130,32 @@ class Canvas:
         largest = min(height, width, *clutter.images.shape[-2:])
         if self.clutter_size > largest:
             raise InputError(
-                f"images.clutter_size={self.clutter_size} is larger than the objects or the canvas: set it to at most "
+                f"scenes.clutter_size={self.clutter_size} is larger than the objects or the canvas: set it to at most "
                 f"{largest}."
             )
         if len(clutter) <= most:
             raise InputError(
-                f"images.num_clutter={self.num_clutter} needs other training images than those shown to cut pieces "
-                f"from, but images.objects has {len(clutter)} in all."
+                f"scenes.num_clutter={self.num_clutter} needs training images other than those shown to cut pieces "
+                f"from, but scenes.objects has {len(clutter)} in all."
             )
 
 
-class SceneCanvas:
-    """One split of the scenes that a source describes; see :class:`Canvas`.
+class CanvasScenes:
+    """One split of the scenes of a :class:`Canvas`.
 
     Args:
-        source: what to draw.
+        canvas: describes the scenes.
         objects: the images that scenes show.
         clutter: the training images that pieces are cut from, or None.
-        training: whether ``objects`` are those training images too.
-        count: how many scenes there are.
+        training: whether ``objects`` are those training images.
+        count: the number of scenes.
     """
 
-    def __init__(self, source: Canvas, objects: ImageSet, clutter: ImageSet | None, training: bool, count: int) -> None:
-        self.source = source
+    def __init__(self, canvas: Canvas, objects: ImageSet, clutter: ImageSet | None, training: bool, count: int) -> None:
+        self.canvas = canvas
         self.objects = objects
-        self.least, self.most = _pair(source.num_objects)
-        self.height, self.width = _pair(source.size)
+        self.least, self.most = _pair(canvas.num_objects)
+        self.height, self.width = _pair(canvas.size)
         self._count = count
         self._clutter = clutter
         self._excludes_shown = training
@@ -165,24 +163,24 @@ class SceneCanvas:
         self._by_class = objects.labels.argsort()
         self._members = objects.labels.bincount(minlength=len(objects.classes))
         self._first = self._members.cumsum(0) - self._members
-        self.classes = self._name_classes()
+        self.classes = self._answer_classes()
 
     def __len__(self) -> int:
         return self._count
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
-        """The scenes of the given numbers (B,), with the facts that :class:`Canvas` lists."""
+        """Draws the scenes of the given indices (B,), with the annotations that :class:`Canvas` lists."""
         count = self.least + random.integers("number of objects", self.most - self.least + 1)  # (B,)
         present = torch.arange(self.most, device=index.device) < count[:, None]  # (B, N)
-        shown = self._choose(index % len(self.objects), present, random)
-        left, top = self._place(count, present, random)
+        shown = self._choose_objects(index % len(self.objects), present, random)
+        left, top = self._place_objects(count, present, random)
 
-        # Every object draws as a row of its own.
+        # Every object has random numbers of its own.
         numbers = torch.arange(self.most, device=index.device)
-        own = RowRandom(
+        object_random = RowRandom(
             random.seed.repeat_interleave(self.most), (random.counter[:, None] * self.most + numbers).flatten()
         )
-        drawn = self.objects.draw(shown.flatten(), own)
+        drawn = self.objects.draw(shown.flatten(), object_random)
         tiles = drawn.images.unflatten(0, shown.shape)  # (B, N, C, h, w)
         images = torch.zeros(len(index), tiles.shape[2], self.height, self.width, device=index.device)
         if self._clutter is not None:
@@ -198,36 +196,41 @@ class SceneCanvas:
         boxes = (corners * 2 / scale - 1) * present[:, :, None]  # (B, N, 4)
         labels = drawn.annotations["label"].view_as(shown).masked_fill(~present, IGNORE_INDEX)
         annotations = {"boxes": boxes, "labels": labels, "present": present}
-        return Scene(images.clamp_(0, 1), annotations | self._ask(boxes, labels, present, count, random))
+        return Scene(images.clamp_(0, 1), annotations | self._targets(boxes, labels, present, count, random))
 
-    def _name_classes(self) -> tuple[str, ...]:
-        """The names of the answers. Raises :class:`InputError` where the objects do not allow what is asked."""
-        ask, classes = self.source.ask, self.objects.classes
-        if ask == "read" and END in classes:
-            raise InputError(f'images.ask=read ends with a class named "{END}": rename that of images.objects.')
-        if ask == "read" and self.least < self.most:
-            return (*classes, END)
-        if ask == "count":
+    def _answer_classes(self) -> tuple[str, ...]:
+        """Returns the class names; raises :class:`InputError` if the objects do not suit the target type."""
+        target_type, classes = self.canvas.target_type, self.objects.classes
+        if target_type == "sequence":
+            if END_CLASS in classes:
+                raise InputError(
+                    f'scenes.target_type=sequence reserves the class name "{END_CLASS}": rename that class of '
+                    "scenes.objects."
+                )
+            return (*classes, END_CLASS) if self.least < self.most else classes
+        if target_type == "count":
             return tuple(map(str, range(self.least, self.most + 1)))
-        if ask == "sum":
+        if target_type == "sum":
             if not all(name.isdecimal() for name in classes):
-                raise InputError(f"images.ask=sum needs objects whose classes are numbers, not {', '.join(classes)}.")
+                raise InputError(
+                    f"scenes.target_type=sum needs objects whose classes are numbers, not {', '.join(classes)}."
+                )
             self._values = torch.tensor([int(name) for name in classes], device=self.objects.labels.device)
             return tuple(map(str, range(self.most * int(self._values.max()) + 1)))
-        kinds = int((self._members > 0).sum())
-        if ask == "find" and self.most > kinds:
+        nonempty = int((self._members > 0).sum())
+        if target_type == "search" and self.most > nonempty:
             raise InputError(
-                f"images.ask=find needs objects of different classes, but images.objects has {kinds} classes: "
-                f"set images.num_objects to at most {kinds}, not {self.most}."
+                f"scenes.target_type=search needs objects of different classes, but scenes.objects has {nonempty} "
+                f"classes: set scenes.num_objects to at most {nonempty}, not {self.most}."
             )
         return classes
 
-    def _choose(self, first: Tensor, present: Tensor, random: RowRandom) -> Tensor:
-        """Which images every scene shows, from left to right: (B, N) int64, the present ones before the absent."""
-        if self.source.ask == "find":
+    def _choose_objects(self, first: Tensor, present: Tensor, random: RowRandom) -> Tensor:
+        """Returns the indices of the images shown, left to right: (B, N) int64, the present ones before the absent."""
+        if self.canvas.target_type == "search":
             key = random.uniform("class", len(self._members)).masked_fill(self._members == 0, 2)
             key.scatter_(1, self.objects.labels[first][:, None], -1)
-            classes = key.topk(self.most, dim=1, largest=False).indices  # that of the first image before the others
+            classes = key.topk(self.most, dim=1, largest=False).indices  # the class of the first image comes first
             member = random.bits("object", self.most) % self._members[classes]
             shown = self._by_class[self._first[classes] + member]
             shown[:, 0] = first
@@ -237,11 +240,11 @@ class SceneCanvas:
         order = random.uniform("order", self.most).masked_fill(~present, 2).argsort(1)
         return shown.gather(1, order)
 
-    def _place(self, count: Tensor, present: Tensor, random: RowRandom) -> tuple[Tensor, Tensor]:
-        """The left column and the top row of every object, left to right: (B, N) int64 each, 0 where it is absent.
+    def _place_objects(self, count: Tensor, present: Tensor, random: RowRandom) -> tuple[Tensor, Tensor]:
+        """Returns the left column and the top row of every object, left to right: (B, N) int64 each, 0 where absent.
 
-        Were each of n objects w pixels wide shrunk to one column, they would stand in n different columns of
-        W - n (w - 1), and every choice of n columns is one way to place them side by side.
+        Shrinking each of n objects of width w to one column maps the ways to place them side by side one to one onto
+        the choices of n different columns out of W - n (w - 1).
         """
         rows, columns = self.objects.images.shape[-2:]
         positions = torch.arange(self.width - columns + 1, device=count.device)
@@ -253,48 +256,48 @@ class SceneCanvas:
         return left * present, top * present
 
     def _add_clutter(self, images: Tensor, shown: Tensor, random: RowRandom) -> None:
-        """Adds the pieces to images (B, C, H, W)."""
+        """Adds the clutter to images (B, C, H, W) in place."""
         assert self._clutter is not None
-        uncut = self._clutter.images
-        total, channels, rows, columns = uncut.shape
-        size, pieces = self.source.clutter_size, self.source.num_clutter
+        source = self._clutter.images
+        total, channels, rows, columns = source.shape
+        size, pieces = self.canvas.clutter_size, self.canvas.num_clutter
         origin, row, column, top, left = random.bits("clutter", 5, pieces).unbind(1)  # (B, pieces) each
         if self._excludes_shown:
             origin = origin % (total - self.most)
-            for number in shown.sort(1).values.split(1, dim=1):  # counts past each of the images shown
+            for number in shown.sort(1).values.split(1, dim=1):  # skips the images shown
                 origin = origin + (origin >= number)
         else:
             origin = origin % total
         corner = (row % (rows - size + 1)) * columns + column % (columns - size + 1)
         pixel = (origin * (channels * rows * columns) + corner)[..., None]
-        cut = uncut.take(pixel + _window(uncut, size, size))  # (B, pieces, C * size * size)
+        cut = source.take(pixel + _window_offsets(source, size, size))  # (B, pieces, C * size * size)
         if cut.dtype == torch.uint8:
             cut = cut.float() / 255
         cut = cut.view(*origin.shape, channels, size, size)
         left, top = left % (self.width - size + 1), top % (self.height - size + 1)
-        for piece in range(pieces):  # one after another, so that sums round alike on every device
+        for piece in range(pieces):  # in a fixed order, so that sums round the same on every device
             _add(images, cut[:, piece], left[:, piece], top[:, piece])
 
-    def _ask(
+    def _targets(
         self, boxes: Tensor, labels: Tensor, present: Tensor, count: Tensor, random: RowRandom
     ) -> dict[str, Tensor]:
-        """What the scene asks for, from the facts of its objects and their number (B,)."""
-        ask = self.source.ask
-        if ask == "label":
+        """Returns the annotations of the target type, from those of the objects and their number (B,)."""
+        target_type = self.canvas.target_type
+        if target_type == "class":
             return {"label": labels[:, 0], "target": boxes[:, 0]}
-        if ask == "read":
+        if target_type == "sequence":
             if self.least == self.most:
                 return {"label": labels}
             label = torch.cat([labels, torch.full_like(labels[:, :1], IGNORE_INDEX)], dim=1)
             return {"label": label.scatter(1, count[:, None], len(self.classes) - 1)}
-        if ask == "sum":
+        if target_type == "sum":
             return {"label": (self._values[labels.clamp(min=0)] * present).sum(1)}
-        if ask == "count":
+        if target_type == "count":
             return {"label": count - self.least}
-        if ask == "find":
-            wanted = (random.bits("goal") % count)[:, None]
-            target = boxes.take_along_dim(wanted[:, :, None], dim=1)[:, 0]
-            return {"goal": labels.gather(1, wanted)[:, 0], "target": target}
+        if target_type == "search":
+            chosen = (random.bits("goal") % count)[:, None]
+            target = boxes.take_along_dim(chosen[:, :, None], dim=1)[:, 0]
+            return {"goal": labels.gather(1, chosen)[:, 0], "target": target}
         return {"target": boxes[:, 0]}
 
 
@@ -302,8 +305,8 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
     return value if isinstance(value, list | tuple) else (value, value)
 
 
-def _window(images: Tensor, rows: int, columns: int) -> Tensor:
-    """Where the pixels of a window lie in a flattened image, from its first on: (C * rows * columns,) int64."""
+def _window_offsets(images: Tensor, rows: int, columns: int) -> Tensor:
+    """Returns the offsets of a window's pixels in a flattened image (C, H, W) from its first: (C * rows * columns,)."""
     channels, height, width = images.shape[1:]
     channel = torch.arange(channels, device=images.device)[:, None, None] * (height * width)
     row = torch.arange(rows, device=images.device)[:, None] * width
@@ -311,6 +314,6 @@ def _window(images: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def _add(images: Tensor, tiles: Tensor, left: Tensor, top: Tensor) -> None:
-    """Adds a tile (B, C, h, w) to every image (B, C, H, W), its corner at the given column and row (B,)."""
+    """Adds tiles (B, C, h, w) to images (B, C, H, W) in place, with their corners at column and row (B,)."""
     first = (top * images.shape[-1] + left)[:, None]
-    images.view(len(images), -1).scatter_add_(1, first + _window(images, *tiles.shape[-2:]), tiles.flatten(1))
+    images.view(len(images), -1).scatter_add_(1, first + _window_offsets(images, *tiles.shape[-2:]), tiles.flatten(1))

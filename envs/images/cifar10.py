@@ -1,4 +1,4 @@
-"""CIFAR-10: 32 x 32 colour pictures of animals and vehicles (Krizhevsky 2009)."""
+"""CIFAR-10: 32 x 32 color images of animals and vehicles (Krizhevsky 2009)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envs.images.torchvision_sets import TorchvisionSource, reading
 
 @dataclass(frozen=True)
 class CIFAR10(TorchvisionSource):
-    """45,000 pictures to train on, 5,000 to validate and 10,000 to test: (N, 3, 32, 32)."""
+    """45,000 training, 5,000 validation and 10,000 test images: (N, 3, 32, 32)."""
 
     dataset: ClassVar[Any] = datasets.CIFAR10
     classes: ClassVar[tuple[str, ...]] = (
@@ -27,7 +27,7 @@ class CIFAR10(TorchvisionSource):
     )
 
     def files(self, train: bool) -> Mapping[str, str | None]:
-        """The batches of both parts and the names of the classes, which come in one archive."""
+        """Returns the files of the archive, training and test batches and class names, with their MD5."""
         meta = datasets.CIFAR10.meta["filename"], datasets.CIFAR10.meta["md5"]
         return {
             f"{datasets.CIFAR10.base_folder}/{name}": md5
@@ -35,9 +35,9 @@ class CIFAR10(TorchvisionSource):
         }
 
     def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
-        """(N, 3, 32, 32) uint8 and (N,) int64."""
+        """Returns images (N, 3, 32, 32) uint8 and labels (N,) int64."""
         with reading(root / datasets.CIFAR10.base_folder), warnings.catch_warnings():
-            # numpy 2.4.0 to 2.4.4 deplores how these old pickles spell a dtype.
+            # numpy 2.4.0 to 2.4.4 warns about the dtype format of these old pickles.
             warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
             data = self.open(root, train)
         return torch.from_numpy(data.data).permute(0, 3, 1, 2), torch.tensor(data.targets)

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 28 x 28 grey pictures of clothes (Xiao, Rasul and Vollgraf 2017)."""
+"""Fashion-MNIST: 28 x 28 grayscale images of clothes (Xiao, Rasul and Vollgraf 2017)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from envs.images.mnist import MNIST
 
 @dataclass(frozen=True)
 class FashionMNIST(MNIST):
-    """MNIST's format and sizes: 60,000 pictures to train and validate on, 10,000 to test."""
+    """60,000 training and validation images and 10,000 test images, in MNIST's file format."""
 
     dataset: ClassVar[Any] = datasets.FashionMNIST
     classes: ClassVar[tuple[str, ...]] = tuple(datasets.FashionMNIST.classes)
-    md5: ClassVar[Mapping[str, str | None]] = dict.fromkeys(MNIST.md5)  # published for the archives alone
+    md5: ClassVar[Mapping[str, str | None]] = dict.fromkeys(MNIST.md5)  # checksums are published for the archives only

@@ -1,4 +1,4 @@
-"""Files of pictures, read several at a time, upright and as 8 bits a channel."""
+"""Decoding of image files into uint8 tensors, several files at a time."""
 
 from __future__ import annotations
 
@@ -20,38 +20,44 @@ from envs.errors import InputError
 Result = TypeVar("Result")
 
 
-def each_picture(function: Callable[[Path], Result], paths: Sequence[Path]) -> Iterable[Result]:
-    """Calls a function on every picture, several at a time, and names the one that it fails on."""
+def map_image_files(function: Callable[[Path], Result], paths: Sequence[Path]) -> Iterable[Result]:
+    """Calls a function on every path in parallel threads and yields the results in order.
 
-    def named(path: Path) -> Result:
+    Raises:
+        InputError: the function failed on a file; the message names it.
+    """
+
+    def call(path: Path) -> Result:
         try:
             return function(path)
-        except Exception as error:  # damaged bytes make Pillow raise anything at all
-            raise InputError(f"{path} cannot be read as a picture ({error}): mend or remove it.") from error
+        except Exception as error:  # Pillow raises exceptions of many types on damaged files
+            raise InputError(f"{path} cannot be read as an image ({error}): repair or remove it.") from error
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        # Nothing is drawn within the first second, nor where nobody watches.
-        yield from tqdm(pool.map(named, paths), "Reading pictures", len(paths), leave=False, delay=1, disable=None)
+        # The progress bar appears after one second, and only on a terminal.
+        yield from tqdm(pool.map(call, paths), "Reading images", len(paths), leave=False, delay=1, disable=None)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    # Pillow maps a TIFF that is given by its path into memory, and garbles it if it is stored on its side.
-    with path.open("rb") as stream, Image.open(stream) as image:
-        yield image
-
-
-def header(path: Path) -> tuple[int, int, bool]:
-    """Height and width of a picture, upright, and whether it is grey."""
-    with _opened(path) as image:
-        turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
-        width, height = (ImageOps.exif_transpose(image) if turned else image).size
+def read_header(path: Path) -> tuple[int, int, bool]:
+    """Returns the height and width of an image after its EXIF rotation, and whether it is grayscale."""
+    with _open(path) as image:
+        rotated = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+        width, height = (ImageOps.exif_transpose(image) if rotated else image).size
         return height, width, image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
 
 
-def read_picture(path: Path, channels: int, size: tuple[int, int] | None) -> Tensor:
-    """A picture, upright, on black, and scaled to fit if there is a size: (C, h, w) uint8."""
-    with _opened(path) as opened:
+def read_image(path: Path, channels: int, size: tuple[int, int] | None) -> Tensor:
+    """Decodes an image, applies its EXIF rotation, and blends transparent pixels with black.
+
+    Args:
+        path: the file.
+        channels: 1 for grayscale, 3 for RGB.
+        size: (height, width) that the image is resized to fit, keeping its aspect ratio; None keeps its own size.
+
+    Returns:
+        (C, h, w) uint8; with a size, h and w are at most that, and one of them equals it.
+    """
+    with _open(path) as opened:
         image = _to_8_bit(ImageOps.exif_transpose(opened))
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -59,30 +65,37 @@ def read_picture(path: Path, channels: int, size: tuple[int, int] | None) -> Ten
     image = image.convert("L" if channels == 1 else "RGB")
     if size is not None:
         scale = min(size[0] / image.height, size[1] / image.width)
-        fitting = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-        image = image.resize(fitting, Image.Resampling.BILINEAR)
+        resized = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+        image = image.resize(resized, Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(image)).view(image.height, image.width, channels).permute(2, 0, 1)
 
 
-def fitted(path: Path, channels: int, size: tuple[int, int]) -> Tensor:
-    """A picture scaled to fit a size, keeping its aspect ratio, and centred on black: (C, *size) uint8."""
+def read_padded(path: Path, channels: int, size: tuple[int, int]) -> Tensor:
+    """Decodes an image, resizes it to fit a size with its aspect ratio, and pads it with black: (C, *size) uint8."""
     image = torch.zeros(channels, *size, dtype=torch.uint8)
-    centre(read_picture(path, channels, size), image)
+    paste_center(read_image(path, channels, size), image)
     return image
 
 
-def centre(pixels: Tensor, image: Tensor) -> None:
-    """Writes a picture (C, h, w) into the middle of an image (C, H, W) that is no smaller."""
-    top, left = ((whole - part) // 2 for whole, part in zip(image.shape[1:], pixels.shape[1:], strict=True))
+def paste_center(pixels: Tensor, image: Tensor) -> None:
+    """Copies pixels (C, h, w) into the center of an image (C, H, W), in place; h <= H and w <= W."""
+    top, left = ((outer - inner) // 2 for outer, inner in zip(image.shape[1:], pixels.shape[1:], strict=True))
     image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
 
 
+@contextmanager
+def _open(path: Path) -> Iterator[Image.Image]:
+    # Pillow memory-maps a TIFF opened by path, and decodes it wrongly if EXIF rotates it.
+    with path.open("rb") as stream, Image.open(stream) as image:
+        yield image
+
+
 def _to_8_bit(image: Image.Image) -> Image.Image:
-    """Scales grey of 16 bits, or floats in [0, 1], which Pillow would clip at 255."""
+    """Rescales 16-bit and float grayscale (floats in [0, 1]) to 8 bits; Pillow would clip the values at 255."""
     if not image.mode.startswith(("I", "F")):
         return image
     values = np.asarray(image, np.float64)
     highest = 1 if image.mode == "F" else 65535  # Pillow opens some 16-bit files as 32-bit integers
     if not (values.min() >= 0 and values.max() <= highest):
-        raise ValueError(f"its values reach from {values.min():g} to {values.max():g}, outside 0 .. {highest}")
+        raise ValueError(f"its values range from {values.min():g} to {values.max():g}, outside 0 .. {highest}")
     return Image.fromarray((values * (255 / highest)).round().astype(np.uint8))

@@ -1,4 +1,4 @@
-"""MNIST: 28 x 28 grey handwritten digits (LeCun, Bottou, Bengio and Haffner 1998)."""
+"""MNIST: 28 x 28 grayscale handwritten digits (LeCun, Bottou, Bengio and Haffner 1998)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from envs.images.torchvision_sets import TorchvisionSource, reading
 
 @dataclass(frozen=True)
 class MNIST(TorchvisionSource):
-    """About 55,000 digits to train on, 5,000 to validate and 10,000 to test: (N, 1, 28, 28)."""
+    """About 55,000 training, 5,000 validation and 10,000 test images: (N, 1, 28, 28)."""
 
     validation_share: float = 1 / 12
 
     dataset: ClassVar[Any] = datasets.MNIST
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
-    # Torchvision checks what it downloads, never what it unpacked: a flipped byte would train unseen.
+    # torchvision verifies the archives when it downloads them, but not the extracted files.
     md5: ClassVar[Mapping[str, str | None]] = {
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
         "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
@@ -32,11 +32,11 @@ class MNIST(TorchvisionSource):
     }
 
     def files(self, train: bool) -> Mapping[str, str | None]:
-        """The four files, unpacked."""
+        """Returns the four extracted files with their MD5."""
         return {f"{self.dataset.__name__}/raw/{name}": md5 for name, md5 in self.md5.items()}
 
     def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
-        """(N, 1, 28, 28) uint8 and (N,) int64."""
+        """Returns images (N, 1, 28, 28) uint8 and labels (N,) int64."""
         stem = root / self.dataset.__name__ / "raw" / ("train" if train else "t10k")
         image_file, label_file = Path(f"{stem}-images-idx3-ubyte"), Path(f"{stem}-labels-idx1-ubyte")
         with reading(image_file):
@@ -45,7 +45,7 @@ class MNIST(TorchvisionSource):
             labels = read_label_file(str(label_file))
         if len(images) != len(labels):
             raise InputError(
-                f"{image_file} holds {len(images)} images, but {label_file.name} beside it {len(labels)} labels: "
-                "delete both to have them downloaded again."
+                f"{image_file} has {len(images)} images, but {label_file.name} has {len(labels)} labels: delete both "
+                "files to download them again."
             )
         return images[:, None], labels

@@ -1,4 +1,4 @@
-"""SVHN: 32 x 32 colour pictures of house numbers, the middle digit to be read (Netzer et al. 2011)."""
+"""SVHN: 32 x 32 color images of house numbers, labeled with the central digit (Netzer et al. 2011)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from envs.images.torchvision_sets import TorchvisionSource, reading
 
 @dataclass(frozen=True)
 class SVHN(TorchvisionSource):
-    """73,257 digits to train and validate on, 26,032 to test: (N, 3, 32, 32). The 531,131 easy extra ones stay out."""
+    """73,257 training and validation and 26,032 test images: (N, 3, 32, 32). The split ``extra`` is not used."""
 
     dataset: ClassVar[Any] = datasets.SVHN
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
     def files(self, train: bool) -> Mapping[str, str | None]:
-        """One file a part."""
+        """Returns the file of the training or test set with its MD5."""
         _, name, md5 = datasets.SVHN.split_list["train" if train else "test"]
         return {name: md5}
 
     def open(self, root: Path, train: bool, download: bool = False) -> Any:
-        """Torchvision's data set at a root."""
+        """Opens torchvision's data set under a root."""
         return datasets.SVHN(root, split="train" if train else "test", download=download)
 
     def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
-        """(N, 3, 32, 32) uint8 and (N,) int64."""
+        """Returns images (N, 3, 32, 32) uint8 and labels (N,) int64."""
         (name,) = self.files(train)
         with reading(root / name):
             data = self.open(root, train)

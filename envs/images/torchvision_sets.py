@@ -1,4 +1,4 @@
-"""What the data sets of torchvision share: download on first use, a check of the bytes, a held-out validation part."""
+"""Base class of the torchvision data sets: download on first use, verification, held-out validation split."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ from envs.splits import Split, check_split, hold_out
 
 @dataclass(frozen=True)
 class TorchvisionSource(ABC):
-    """A data set as torchvision stores it under ``root``, and downloads it where files are missing.
+    """Base class of the sources of torchvision's data sets, stored under ``root`` as torchvision does.
 
-    The validation split is a fixed part of the official training set, the test split the official test set.
+    Missing files are downloaded. The validation split is a fixed part of the official training set; the test split is
+    the official test set.
 
     Attributes:
-        root: the folder that holds the data.
-        validation_share: of every class of the official training set, held out for validation; in (0, 1).
-        augmentation: changes the batches of the training split; see :class:`ImageSet`.
+        root: the folder of the data.
+        validation_share: the share of every class of the official training set that is held out, in (0, 1).
+        augmentation: the augmentation of the training split; see :class:`ImageSet`.
     """
 
     root: str = "data"
     validation_share: float = 0.1
     augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
 
-    dataset: ClassVar[Any]  # torchvision's own class
+    dataset: ClassVar[Any]  # torchvision's class
     classes: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         if not self.root:
             raise InputError(f"images.root must name the folder of the data, got {self.root!r}.")
         if not 0 < self.validation_share < 1:
-            raise InputError(f"images.validation_share must lie between 0 and 1, got {self.validation_share}.")
+            raise InputError(f"images.validation_share must be between 0 and 1, got {self.validation_share}.")
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
-        """One split as (N, C, H, W) uint8 on the device.
+        """Loads one split as (N, C, H, W) uint8 on a device.
 
         Raises:
-            InputError: the files are missing and cannot be downloaded, or they are damaged.
+            InputError: files are missing and cannot be downloaded, or they are damaged.
         """
         check_split(split)
         root, train = Path(self.root).expanduser(), split != "test"
@@ -60,7 +61,7 @@ class TorchvisionSource(ABC):
         for name, md5 in files.items():
             with reading(root / name):
                 if not check_integrity(root / name, md5):
-                    raise ValueError("its MD5 is not that of the published file")
+                    raise ValueError("its MD5 differs from that of the published file")
         images, labels = self.read(root, train)
         if split != "test":
             kept, held_out = hold_out(labels, self.validation_share)
@@ -71,18 +72,18 @@ class TorchvisionSource(ABC):
 
     @abstractmethod
     def files(self, train: bool) -> Mapping[str, str | None]:
-        """The files that are downloaded together: paths under root, each with its MD5 where one is known."""
+        """Returns the files that are downloaded together: paths under root, each with its MD5 or None."""
 
     @abstractmethod
     def read(self, root: Path, train: bool) -> tuple[Tensor, Tensor]:
-        """The official training or test set, from files already checked: (N, C, H, W) uint8 and (N,) int64."""
+        """Reads the official training or test set from verified files: images (N, C, H, W) uint8, labels (N,) int64."""
 
     def open(self, root: Path, train: bool, download: bool = False) -> Any:
-        """Torchvision's data set at a root, downloaded there if asked for."""
+        """Opens torchvision's data set under a root, after downloading it if ``download`` is true."""
         return self.dataset(root, train=train, download=download)
 
     def _download(self, root: Path, train: bool) -> None:
-        """Downloads into a folder of its own, so that an interruption or a second process leaves nothing half-made."""
+        """Downloads into a temporary folder, so that an interruption or a second process leaves no partial files."""
         try:
             root.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix=".download-", dir=root) as folder:
@@ -90,22 +91,20 @@ class TorchvisionSource(ABC):
                 for name in self.files(train):
                     (root / name).parent.mkdir(parents=True, exist_ok=True)
                     os.replace(Path(folder, name), root / name)
-        except Exception as error:  # of the network, the disk or the archive: torchvision lets any kind through
+        except Exception as error:  # torchvision raises exceptions of many types
             raise InputError(
-                f"{self.dataset.__name__} is not whole in images.root={self.root} and could not be downloaded there "
-                f"({_one_line(error)}): check the network and that the folder can be written, or bring the files."
+                f"{self.dataset.__name__} is incomplete in images.root={self.root} and could not be downloaded there "
+                f"({_one_line(error)}): check the network and the folder's permissions, or copy the files there."
             ) from error
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Names the file where reading it fails; damaged bytes make the readers raise anything at all."""
+    """Turns any exception in the block into an :class:`InputError` that names the file."""
     try:
         yield
     except Exception as error:
-        raise InputError(
-            f"{path} cannot be read ({_one_line(error)}): delete it to have it downloaded again."
-        ) from error
+        raise InputError(f"{path} cannot be read ({_one_line(error)}): delete it to download it again.") from error
 
 
 def _one_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Images in arrays: parts, layouts, types and faults, in Python and from a file."""
+"""Images from arrays, in Python and in a file: splits, layouts, dtypes and invalid arrays."""
 
 import itertools
 
@@ -16,22 +16,22 @@ LABELS = np.arange(20) % 2
 IMAGES = np.broadcast_to(np.arange(20, dtype=np.uint8)[:, None, None], (20, 4, 6))
 
 
-def in_python(tmp_path, **arrays):
+def from_python(tmp_path, **arrays):
     return Arrays(**arrays)
 
 
-def in_a_file(tmp_path, **arrays):
+def from_file(tmp_path, **arrays):
     path = tmp_path / "images.npz"
     np.savez_compressed(path, **{name: np.asarray(value) for name, value in arrays.items()})
     return Arrays(path=str(path))
 
 
-both = pytest.mark.parametrize("given", [in_python, in_a_file])
+both = pytest.mark.parametrize("make", [from_python, from_file])
 
 
 @both
-def test_parts_are_held_out_by_class(given, tmp_path):
-    source = given(tmp_path, images=IMAGES, labels=LABELS)
+def test_missing_splits_are_held_out_class_by_class(make, tmp_path):
+    source = make(tmp_path, images=IMAGES, labels=LABELS)
     parts = {split: source.load(split) for split in SPLITS}
     values = {split: part.images[:, 0, 0, 0].tolist() for split, part in parts.items()}
     assert sorted(itertools.chain(*values.values())) == list(range(20))
@@ -45,8 +45,8 @@ def test_parts_are_held_out_by_class(given, tmp_path):
 
 
 @both
-def test_parts_and_classes_that_are_given(given, tmp_path):
-    source = given(
+def test_given_splits_and_classes_are_used(make, tmp_path):
+    source = make(
         tmp_path,
         images=IMAGES,
         labels=LABELS,
@@ -62,13 +62,13 @@ def test_parts_and_classes_that_are_given(given, tmp_path):
 
 
 @both
-def test_a_test_part_alone_leaves_the_rest_to_training_and_validation(given, tmp_path):
-    source = given(tmp_path, images=IMAGES, labels=LABELS, images_test=IMAGES[:4], labels_test=LABELS[:4])
+def test_with_a_test_split_only_validation_is_held_out(make, tmp_path):
+    source = make(tmp_path, images=IMAGES, labels=LABELS, images_test=IMAGES[:4], labels_test=LABELS[:4])
     assert [len(source.load(split)) for split in SPLITS] == [18, 2, 4]
 
 
-def test_classes_of_the_constructor_come_before_those_of_the_file(tmp_path):
-    path = in_a_file(tmp_path, images=IMAGES, labels=LABELS, classes=np.array([b"a", b"b"])).path
+def test_classes_of_the_constructor_override_those_of_the_file(tmp_path):
+    path = from_file(tmp_path, images=IMAGES, labels=LABELS, classes=np.array([b"a", b"b"])).path
     assert Arrays(path=path).load("train").classes == ("a", "b")
     assert Arrays(path=path, classes=["x", "y", "z"]).load("train").classes == ("x", "y", "z")
 
@@ -81,15 +81,15 @@ def test_classes_of_the_constructor_come_before_those_of_the_file(tmp_path):
         ((9, 4, 6, 1), (1, 4, 6)),
         ((9, 3, 4, 6), (3, 4, 6)),
         ((9, 4, 6, 3), (3, 4, 6)),
-        ((9, 2, 2, 3), (3, 2, 2)),  # 3 rather than the smaller 2
+        ((9, 2, 2, 3), (3, 2, 2)),  # size 3 before the smaller size 2
         ((9, 3, 2, 2), (3, 2, 2)),
-        ((9, 8, 6, 4), (4, 8, 6)),  # the smaller
+        ((9, 8, 6, 4), (4, 8, 6)),  # the smaller size
         ((9, 4, 6, 8), (4, 6, 8)),
-        ((9, 3, 5, 3), (3, 5, 3)),  # the second
+        ((9, 3, 5, 3), (3, 5, 3)),  # axis 1 in case of a tie
     ],
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64, ">f4"])
-def test_layouts_and_types(shape, expected, dtype):
+def test_the_channel_axis_is_found_and_the_dtype_converted(shape, expected, dtype):
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, shape, np.uint8) if dtype is np.uint8 else generator.random(shape).astype(dtype)
     labels = np.zeros(9, np.int16)
@@ -102,7 +102,7 @@ def test_layouts_and_types(shape, expected, dtype):
     assert np.array_equal(test[2].numpy(), first.astype(test.numpy().dtype))
 
 
-def test_tensors_and_arrays_that_cannot_be_written():
+def test_tensors_with_gradients_and_read_only_arrays_are_accepted():
     images = torch.arange(20).view(20, 1, 1).expand(20, 4, 6) / 20
     source = Arrays(images=images.requires_grad_(), labels=torch.zeros(20, dtype=torch.uint8))
     assert not source.load("train").images.requires_grad
@@ -113,11 +113,11 @@ def test_tensors_and_arrays_that_cannot_be_written():
 
 @both
 @pytest.mark.parametrize(
-    ("arrays", "words"),
+    ("arrays", "message"),
     [
         ({"images": IMAGES.astype(np.int64)}, "uint8, or floating point.*int64"),
         ({"images": IMAGES > 3}, "uint8, or floating point.*bool"),
-        ({"images": IMAGES.astype(np.float32)}, r"\[0, 1\] without NaN .* from 0 to 19"),
+        ({"images": IMAGES.astype(np.float32)}, r"\[0, 1\] without NaN .* ranges from 0 to 19"),
         ({"images": -(IMAGES / 255)}, r"\[0, 1\] without NaN"),
         ({"images": np.where(IMAGES == 3, np.nan, 0.5)}, r"\[0, 1\] without NaN .* nan"),
         ({"images": np.where(IMAGES == 3, 1e300, 0.5)}, r"\[0, 1\] without NaN .* 1e\+300"),
@@ -128,59 +128,59 @@ def test_tensors_and_arrays_that_cannot_be_written():
         ({"labels": LABELS[:, None]}, r"labels.* \(20,\) integers, got \(20, 1\)"),
         ({"labels": LABELS / 2}, "labels.* integers, got .*float64"),
         ({"labels": LABELS == 1}, "labels.* integers, got .*bool"),
-        ({"labels": LABELS - 1}, "from -1 to 0"),
-        ({"labels": LABELS * 2**40}, "number 20 classes from 0, .* from 0 to 1099511627776"),
-        ({"classes": ["one"]}, "number 1 classes from 0, .* from 0 to 1"),
+        ({"labels": LABELS - 1}, "must be in 0 .. 0 for 1 classes, but range from -1 to 0"),
+        ({"labels": LABELS * 2**40}, "for 20 classes, but range from 0 to 1099511627776"),
+        ({"classes": ["one"]}, "must be in 0 .. 0 for 1 classes, but range from 0 to 1"),
         ({"images_test": IMAGES}, "labels_test.* is missing; there are images, images_test, labels"),
         ({"labels_validation": LABELS}, "images_validation.* is missing"),
         ({"images_test": IMAGES[:, :3], "labels_test": LABELS}, r"same \(C, H, W\) .* \(1, 3, 6\) and \(1, 4, 6\)"),
-        ({"images_test": IMAGES, "labels_test": LABELS + 40}, "from 0 to 41"),
+        ({"images_test": IMAGES, "labels_test": LABELS + 40}, "but range from 0 to 41 over all splits"),
     ],
 )
-def test_refused_arrays(given, tmp_path, arrays, words):
-    source = given(tmp_path, **({"images": IMAGES, "labels": LABELS} | arrays))
-    with pytest.raises(InputError, match=words) as refusal:
+def test_invalid_arrays_are_refused(make, tmp_path, arrays, message):
+    source = make(tmp_path, **({"images": IMAGES, "labels": LABELS} | arrays))
+    with pytest.raises(InputError, match=message) as refusal:
         source.load("train")
     assert source.path is None or f"images.path={source.path}" in str(refusal.value)
 
 
-def test_missing_labels():
+def test_missing_labels_are_refused():
     with pytest.raises(InputError, match="labels is missing; there are images"):
         Arrays(images=IMAGES).load("train")
 
 
-def test_unfit_files(tmp_path):
+def test_invalid_files_are_refused(tmp_path):
     path = tmp_path / "images.npz"
 
-    def refused(words):
-        with pytest.raises(InputError, match=words) as refusal:
+    def assert_refused(message):
+        with pytest.raises(InputError, match=message) as refusal:
             Arrays(path=str(path)).load("train")
         assert f"images.path={path}" in str(refusal.value)
 
-    refused("No such file")
+    assert_refused("No such file")
     path.write_bytes(b"")
-    refused("is not a zip file")
+    assert_refused("is not a zip file")
     with path.open("wb") as stream:
         np.save(stream, IMAGES)
-    refused("is not a zip file")
-    in_a_file(tmp_path, pictures=IMAGES)
-    refused("unknown arrays pictures: there may be images, labels")
-    in_a_file(tmp_path, images=IMAGES)
-    refused("labels .* is missing; there are images")
-    in_a_file(tmp_path, images=IMAGES, labels=LABELS, classes=np.array(["a", "b"], object))
-    refused("Object arrays")
+    assert_refused("is not a zip file")
+    from_file(tmp_path, pictures=IMAGES)
+    assert_refused("unknown arrays pictures: it may have images, labels")
+    from_file(tmp_path, images=IMAGES)
+    assert_refused("labels .* is missing; there are images")
+    from_file(tmp_path, images=IMAGES, labels=LABELS, classes=np.array(["a", "b"], object))
+    assert_refused("Object arrays")
 
-    in_a_file(tmp_path, images=IMAGES, labels=LABELS)
+    from_file(tmp_path, images=IMAGES, labels=LABELS)
     whole = bytearray(path.read_bytes())
     path.write_bytes(whole[: len(whole) // 2])
-    refused("cannot be read")
+    assert_refused("cannot be read")
     whole[80] ^= 1
     path.write_bytes(whole)
-    refused("cannot be read")
+    assert_refused("cannot be read")
 
 
 @pytest.mark.parametrize(
-    ("words", "options"),
+    ("message", "options"),
     [
         (r"either images\.path", {}),
         (r"either images\.path", {"images": IMAGES, "labels": LABELS, "path": "images.npz"}),
@@ -188,17 +188,17 @@ def test_unfit_files(tmp_path):
         (r"images\.test_share", {"path": "x", "test_share": 0}),
     ],
 )
-def test_options_are_checked_on_construction(words, options):
-    with pytest.raises(InputError, match=words):
+def test_options_are_checked_on_construction(message, options):
+    with pytest.raises(InputError, match=message):
         Arrays(**options)
 
 
-def test_environments_tell_sources_apart():
-    augmentation = RandomWarp(shift=1)
-    one, other = (Arrays(images=images, labels=LABELS, augmentation=augmentation) for images in (IMAGES, IMAGES + 1))
+def test_only_the_same_source_shares_loaded_images():
+    augmentation = RandomWarp(translation=1)
+    first, second = (Arrays(images=images, labels=LABELS, augmentation=augmentation) for images in (IMAGES, IMAGES + 1))
     device = torch.device("cpu")
-    held = load_split(one, "train", device)
-    assert load_split(one, "train", device) is held
-    assert load_split(other, "train", device) is not held
-    assert held.augmentation is augmentation and one.load("test").augmentation is None
-    assert len(repr(one)) < 100
+    loaded = load_split(first, "train", device)
+    assert load_split(first, "train", device) is loaded
+    assert load_split(second, "train", device) is not loaded
+    assert loaded.augmentation is augmentation and first.load("test").augmentation is None
+    assert len(repr(first)) < 100

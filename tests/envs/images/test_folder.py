@@ -1,4 +1,4 @@
-"""Pictures in folders: their layout, sizes, modes and faults."""
+"""Image files in folders: layouts, sizes, color modes and damaged files."""
 
 import itertools
 import struct
@@ -12,7 +12,7 @@ from PIL import Image
 from envs.errors import InputError
 from envs.images import load_split
 from envs.images.augmentation import RandomWarp
-from envs.images.folder import Folder, choose
+from envs.images.folder import Folder, split_indices
 
 SPLITS = ("train", "validation", "test")
 
@@ -25,20 +25,20 @@ def save(path, pixels, mode=None, **options):
 
 
 def fill(folder, classes=("cat", "dog"), count=10):
-    """Grey pictures of 4 x 4: the value 100 * class + number."""
+    """Writes grayscale images of 4 x 4 pixels with the value 100 * class + number."""
     for label, name in enumerate(classes):
         for number in range(count):
             save(folder / name / f"{number}.png", np.full((4, 4), 100 * label + number))
     return folder
 
 
-def only(root, **options):
-    """The pictures of a single class, all in the test folder."""
+def load_single(root, **options):
+    """The images of the only class in the test folder."""
     return Folder(str(root), **options).load("test").images
 
 
 def single(tmp_path, name):
-    """Where to put a picture so that ``only`` returns it alone, beside a black one of 1 x 1 to train on."""
+    """The path of a file that ``load_single`` loads, after writing a black training image of 1 x 1."""
     save(tmp_path / "train/a/0.png", [[0]])
     path = tmp_path / "test/a" / name
     path.parent.mkdir(parents=True)
@@ -49,8 +49,8 @@ def values(part):
     return part.images[:, 0, 0, 0].tolist()
 
 
-def test_class_folders_in_root_are_parted_by_class(tmp_path):
-    augmentation = RandomWarp(shift=1)
+def test_class_folders_in_the_root_are_split_class_by_class(tmp_path):
+    augmentation = RandomWarp(translation=1)
     source = Folder(str(fill(tmp_path)), validation_share=0.2, test_share=0.1, augmentation=augmentation)
     parts = {split: source.load(split) for split in SPLITS}
     assert sorted(itertools.chain(*map(values, parts.values()))) == [*range(10), *range(100, 110)]
@@ -64,7 +64,7 @@ def test_class_folders_in_root_are_parted_by_class(tmp_path):
 
 
 @pytest.mark.parametrize("validation", [None, "validation", "val"])
-def test_folders_of_splits(tmp_path, validation):
+def test_split_folders_are_used(tmp_path, validation):
     fill(tmp_path / "train", count=10)
     fill(tmp_path / "test", count=3)
     if validation:
@@ -74,27 +74,27 @@ def test_folders_of_splits(tmp_path, validation):
     assert counts == ([20, 8, 6] if validation else [18, 2, 6])
 
 
-def test_a_class_may_be_called_train(tmp_path):
+def test_a_class_may_be_named_train(tmp_path):
     fill(tmp_path, classes=("bus", "train"))
     assert Folder(str(tmp_path)).load("train").classes == ("bus", "train")
 
 
-def test_what_is_no_picture_is_ignored(tmp_path):
+def test_files_that_are_not_images_are_ignored(tmp_path):
     fill(tmp_path)
-    (tmp_path / "cat/notes.txt").write_text("no picture")
-    (tmp_path / "cat/.hidden.png").write_text("no picture")
+    (tmp_path / "cat/notes.txt").write_text("not an image")
+    (tmp_path / "cat/.hidden.png").write_text("not an image")
     (tmp_path / ".cache").mkdir()
     (tmp_path / "cat/.cache").mkdir()
-    (tmp_path / "cat/.cache/1.png").write_text("no picture")
+    (tmp_path / "cat/.cache/1.png").write_text("not an image")
     (tmp_path / "cat/folder.png").mkdir()
-    (tmp_path / "list.csv").write_text("no picture")
+    (tmp_path / "list.csv").write_text("not an image")
     save(tmp_path / "cat/more/BIG.PNG", np.full((4, 4), 77))
     source = Folder(str(tmp_path))
     assert sum(len(source.load(split)) for split in SPLITS) == 21
     assert any(77 in values(source.load(split)) for split in SPLITS)
 
 
-def test_every_picture_keeps_its_pixels_on_the_largest_canvas(tmp_path):
+def test_without_a_size_images_are_padded_to_the_largest(tmp_path):
     save(tmp_path / "train/a/0.png", np.full((1, 5), 10))
     save(tmp_path / "train/a/1.png", np.full((1, 1), 20))
     save(tmp_path / "test/a/0.png", np.full((4, 2), 30))
@@ -113,15 +113,15 @@ def test_every_picture_keeps_its_pixels_on_the_largest_canvas(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "size", "rows", "columns"),
     [
-        ((10, 20), 10, slice(2, 8), slice(0, 10)),  # 5 x 10, with 2 rows above
+        ((10, 20), 10, slice(2, 8), slice(0, 10)),  # 5 x 10 after 2 rows of padding
         ((2, 1), (8, 8), slice(0, 8), slice(2, 6)),
         ((4, 4), [4, 6], slice(0, 4), slice(1, 5)),
         ((1, 500), (5, 10), slice(2, 3), slice(0, 10)),
     ],
 )
-def test_size_scales_to_fit_and_centres(tmp_path, shape, size, rows, columns):
+def test_size_resizes_to_fit_and_pads(tmp_path, shape, size, rows, columns):
     save(single(tmp_path, "0.png"), np.full(shape, 200))
-    images = only(tmp_path, size=size)
+    images = load_single(tmp_path, size=size)
     height, width = (size, size) if isinstance(size, int) else size
     expected = torch.zeros(1, 1, height, width, dtype=torch.uint8)
     expected[..., rows, columns] = 200
@@ -130,7 +130,7 @@ def test_size_scales_to_fit_and_centres(tmp_path, shape, size, rows, columns):
     assert torch.equal(images, expected)
 
 
-def test_grey_only_if_every_picture_of_every_split_is(tmp_path):
+def test_images_are_grayscale_only_if_all_files_of_all_splits_are(tmp_path):
     fill(tmp_path / "train")
     fill(tmp_path / "test")
     assert Folder(str(tmp_path)).load("train").images.shape[1] == 1
@@ -141,7 +141,7 @@ def test_grey_only_if_every_picture_of_every_split_is(tmp_path):
 
 
 def png16(path, value):
-    """A grey picture of one pixel with 16 bits, and of a known value."""
+    """Writes a grayscale image of one pixel with 16 bits."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -153,7 +153,7 @@ def png16(path, value):
 
 @pytest.mark.parametrize(("value", "byte"), [(0, 0), (257, 1), (0x8000, 128), (0xFFFF, 255)])
 @pytest.mark.parametrize("suffix", ["png", "pgm", "tif"])
-def test_grey_of_16_bits_is_scaled(tmp_path, value, byte, suffix):
+def test_16_bit_grayscale_is_scaled_to_8_bits(tmp_path, value, byte, suffix):
     path = single(tmp_path, f"0.{suffix}")
     if suffix == "png":
         png16(path, value)
@@ -161,17 +161,17 @@ def test_grey_of_16_bits_is_scaled(tmp_path, value, byte, suffix):
         path.write_bytes(b"P5 1 1 65535\n" + struct.pack(">H", value))
     else:
         Image.fromarray(np.full((1, 1), value, np.uint16)).save(path)
-    assert only(tmp_path).tolist() == [[[[byte]]]]
+    assert load_single(tmp_path).tolist() == [[[[byte]]]]
 
 
-def test_floats_are_read_in_0_to_1_and_refused_outside(tmp_path):
+def test_float_images_must_be_in_0_to_1(tmp_path):
     path = single(tmp_path, "0.tif")
     Image.fromarray(np.full((1, 1), 0.2, np.float32)).save(path)
-    assert only(tmp_path).tolist() == [[[[51]]]]
+    assert load_single(tmp_path).tolist() == [[[[51]]]]
     for value in (1.5, float("nan")):
         Image.fromarray(np.full((1, 1), value, np.float32)).save(path)
         with pytest.raises(InputError, match=f"{path} cannot be read .*outside 0 .. 1"):
-            only(tmp_path)
+            load_single(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -186,27 +186,27 @@ def test_floats_are_read_in_0_to_1_and_refused_outside(tmp_path):
         ("CMYK", (0, 255, 255, 0), [255, 0, 0]),
     ],
 )
-def test_modes_and_alpha(tmp_path, mode, pixel, expected):
+def test_color_modes_are_converted_and_transparency_blended_with_black(tmp_path, mode, pixel, expected):
     path = single(tmp_path, "0.tif")
     Image.new(mode, (1, 1), pixel).save(path)
-    assert only(tmp_path).flatten().tolist() == expected
+    assert load_single(tmp_path).flatten().tolist() == expected
 
 
-def test_palette_with_a_transparent_colour(tmp_path):
+def test_a_transparent_palette_color_becomes_black(tmp_path):
     image = Image.new("P", (2, 1))
     image.putpalette([200, 100, 50, 9, 8, 7])
     image.putpixel((1, 0), 1)
     image.save(single(tmp_path, "0.png"), transparency=0)
-    assert only(tmp_path).flatten(2).mT.tolist() == [[[0, 0, 0], [9, 8, 7]]]
+    assert load_single(tmp_path).flatten(2).mT.tolist() == [[[0, 0, 0], [9, 8, 7]]]
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_applied(tmp_path, suffix, orientation):
+def test_exif_orientation_is_applied(tmp_path, suffix, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     upright = np.repeat(np.repeat(np.array([[0, 60, 120], [180, 240, 30]], np.uint8), 8, 0), 8, 1)
-    # How a camera held that way stores the picture.
+    # The pixels as stored by a camera with that orientation.
     stored = {
         1: upright,
         2: upright[:, ::-1],
@@ -219,53 +219,53 @@ def test_orientation_is_applied(tmp_path, suffix, orientation):
     }[orientation]
     options = {"quality": 100} if suffix == "jpg" else {}
     save(single(tmp_path, f"0.{suffix}"), np.ascontiguousarray(stored), exif=exif, **options)
-    images = only(tmp_path)
+    images = load_single(tmp_path)
     assert images.shape == (1, 1, 16, 24)
     torch.testing.assert_close(images[0, 0].int(), torch.from_numpy(upright).int(), atol=2, rtol=0)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "tif"])
 @pytest.mark.parametrize("kept", [0, 20, -100])
-def test_damaged_picture_is_named(tmp_path, suffix, kept):
+def test_a_damaged_file_is_reported(tmp_path, suffix, kept):
     fill(tmp_path)
     noise = np.random.default_rng(0).integers(0, 256, (64, 64))
     path = save(tmp_path / f"dog/noise.{suffix}", noise)
     path.write_bytes(path.read_bytes()[:kept])
     source = Folder(str(tmp_path), channels=1, size=4)
-    with pytest.raises(InputError, match=f"{path} cannot be read as a picture"):
+    with pytest.raises(InputError, match=f"{path} cannot be read as an image"):
         [source.load(split) for split in SPLITS]
 
 
-def test_faults_of_the_layout(tmp_path):
-    def refused(words):
-        with pytest.raises(InputError, match=words) as refusal:
+def test_invalid_layouts_are_refused(tmp_path):
+    def assert_refused(message):
+        with pytest.raises(InputError, match=message) as refusal:
             Folder(str(tmp_path / "root")).load("train")
         assert str(refusal.value).startswith(f"images.root={tmp_path / 'root'} ")
 
     root = tmp_path / "root"
-    refused("is not a folder")
+    assert_refused("is not a folder")
     root.mkdir()
-    refused("has no class folder")
+    assert_refused("has no class folder")
     save(root / "loose.png", [[0]])
-    refused("has no class folder")
+    assert_refused("has no class folder")
     (root / "cat").mkdir()
-    refused("class folder without pictures.*cat")
+    assert_refused("class folder without images.*cat")
     (root / "cat").rmdir()
     fill(root / "train")
-    refused("must be both train and test")
+    assert_refused("must have both train and test")
     (root / "test").mkdir()
-    refused("only one of them has cat, dog")
+    assert_refused("only one of them has cat, dog")
     fill(root / "test", classes=("cat", "cow"))
-    refused("same classes in train and test, but only one of them has cow, dog")
+    assert_refused("same classes in train and test, but only one of them has cow, dog")
     fill(root / "test", classes=("dog",))
     fill(root / "train", classes=("cow",))
     fill(root / "validation", classes=("cow", "dog"))
-    refused("same classes in train and validation, but only one of them has cat")
+    assert_refused("same classes in train and validation, but only one of them has cat")
     (root / "val").mkdir()
-    refused("at most one of validation and val")
+    assert_refused("at most one of validation and val")
 
 
-def test_too_few_pictures(tmp_path):
+def test_a_class_with_too_few_images_is_refused(tmp_path):
     fill(tmp_path, count=1)
     source = Folder(str(tmp_path))
     assert len(source.load("train")) == 2
@@ -273,16 +273,16 @@ def test_too_few_pictures(tmp_path):
         source.load("validation")
 
 
-def test_pictures_that_memory_cannot_hold(tmp_path):
+def test_images_that_do_not_fit_into_memory_are_refused(tmp_path):
     fill(tmp_path)
     with pytest.raises(InputError, match=r"do not fit into memory.* smaller images\.size"):
         Folder(str(tmp_path), size=10**8).load("train")
 
 
-def test_choose_parts_without_overlap():
+def test_split_indices_parts_without_overlap():
     labels = torch.arange(3).repeat_interleave(100)
     shares = {"test": 0.2, "validation": 0.3}
-    parts = {split: choose(split, labels, shares) for split in SPLITS}
+    parts = {split: split_indices(split, labels, shares) for split in SPLITS}
     assert torch.equal(torch.cat(list(parts.values())).sort().values, torch.arange(300))
     assert [len(parts[split]) for split in SPLITS] == [150, 90, 60]
     assert all(len(set(labels[part].bincount().tolist())) == 1 for part in parts.values())
@@ -307,10 +307,10 @@ def test_options_are_checked_on_construction(option, options):
         Folder(**{"root": "nowhere", **options})
 
 
-def test_environments_share_what_is_loaded(tmp_path):
+def test_equal_sources_share_loaded_images(tmp_path):
     fill(tmp_path)
     first, second = (Folder(str(tmp_path), size=[4, 4]) for _ in range(2))
     device = torch.device("cpu")
     assert load_split(first, "train", device) is not load_split(second, "test", device)
-    held = load_split(first, "train", device)
-    assert load_split(second, "train", device) is held
+    loaded = load_split(first, "train", device)
+    assert load_split(second, "train", device) is loaded

@@ -1,4 +1,4 @@
-"""What every image source gives: a checked set of tensors, its batches, and two parts of it."""
+"""ImageSet, resolve_source and hold_out: validation, batches and splits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def image_set(images: Tensor | None = None, labels: list[int] | None = None) -> 
 # Batches.
 
 
-def test_bytes_are_scaled_to_zero_to_one() -> None:
+def test_uint8_images_are_scaled_to_zero_to_one() -> None:
     images = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1)
     scene = image_set(images).draw(torch.tensor([2, 0, 1, 1]), rows(4))
     drawn = scene.images
@@ -37,19 +37,19 @@ def test_bytes_are_scaled_to_zero_to_one() -> None:
     torch.testing.assert_close(drawn.flatten(), torch.tensor([1, 0, 0.2, 0.2]))
 
 
-def test_floats_are_drawn_as_they_are() -> None:
+def test_float_images_are_returned_unchanged() -> None:
     images = torch.rand(3, 2, 4, 5)
     assert torch.equal(image_set(images).draw(torch.tensor([1, 0]), rows(2)).images, images[[1, 0]])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_writing_into_a_batch_leaves_the_set_alone(dtype: torch.dtype) -> None:
+def test_writing_into_a_batch_does_not_change_the_set(dtype: torch.dtype) -> None:
     images = torch.ones(3, 1, 2, 2).to(dtype)
     image_set(images).draw(torch.arange(3), rows(3)).images.zero_()
     assert images.all()
 
 
-def test_a_batch_is_augmented_from_its_own_rows() -> None:
+def test_the_augmentation_receives_the_random_numbers_of_the_batch() -> None:
     seen = []
 
     @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def test_a_batch_is_augmented_from_its_own_rows() -> None:
     assert seen == [random]
 
 
-# As a source.
+# Sources.
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_a_set_is_each_of_its_splits(split: str) -> None:
+def test_a_set_is_every_split_of_itself(split: str) -> None:
     images = image_set(torch.rand(3, 1, 2, 2))
     loaded = images.load(split)  # type: ignore[arg-type]
     assert torch.equal(loaded.images, images.images)
@@ -81,12 +81,12 @@ def test_a_set_refuses_an_unknown_split() -> None:
         image_set().load("dev")  # type: ignore[arg-type]
 
 
-def test_a_source_stands_for_itself() -> None:
+def test_a_source_resolves_to_itself() -> None:
     source = image_set()
     assert resolve_source(source) is source
 
 
-def test_a_name_stands_for_the_source_of_its_module() -> None:
+def test_a_name_resolves_to_the_source_of_its_module() -> None:
     assert resolve_source("glyphs") == glyphs.Glyphs()
 
 
@@ -96,7 +96,7 @@ def test_a_name_without_a_source_is_refused(name: str) -> None:
         resolve_source(name)
 
 
-# Checks.
+# Validation.
 
 
 def test_the_length_is_the_number_of_images() -> None:
@@ -106,18 +106,18 @@ def test_the_length_is_the_number_of_images() -> None:
 @pytest.mark.parametrize("labels", [[0, 1, 3], [-1, 0, 1]])
 def test_labels_outside_the_classes_are_refused(labels: list[int]) -> None:
     lowest, highest = min(labels), max(labels)
-    with pytest.raises(InputError, match=rf"Labels must lie in 0 \.\. 2 .*reach from {lowest} to {highest}"):
+    with pytest.raises(InputError, match=rf"Labels must be in 0 \.\. 2 .*range from {lowest} to {highest}"):
         image_set(labels=labels)
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [0, 1, 2, 0], [[[0]], [[1]], [[2]]]])
-def test_one_label_an_image(labels: list[int]) -> None:
+def test_labels_that_do_not_match_the_images_are_refused(labels: list[int]) -> None:
     with pytest.raises(InputError, match="There are 3 images, but labels of shape"):
         image_set(labels=labels)
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 2), (0, 1, 2, 2), (3, 1, 1, 2, 2)])
-def test_images_have_four_dimensions_and_are_some(shape: tuple[int, ...]) -> None:
+def test_images_must_have_four_dimensions_and_not_be_empty(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"Images must be \(N, C, H, W\)"):
         image_set(torch.zeros(shape))
 
@@ -130,14 +130,14 @@ seeds = st.integers(0, 2**30)
 
 @settings(deadline=None)
 @given(label_lists, st.floats(0.01, 0.99), seeds)
-def test_the_parts_are_disjoint_and_complete(labels: list[int], share: float, seed: int) -> None:
+def test_held_out_and_kept_indices_are_disjoint_and_complete(labels: list[int], share: float, seed: int) -> None:
     kept, held_out = hold_out(torch.tensor(labels), share, seed)
     assert sorted(kept.tolist() + held_out.tolist()) == list(range(len(labels)))
 
 
 @settings(deadline=None)
 @given(label_lists, st.floats(0.01, 0.99), seeds)
-def test_the_parts_are_in_order(labels: list[int], share: float, seed: int) -> None:
+def test_indices_are_ascending(labels: list[int], share: float, seed: int) -> None:
     for part in hold_out(torch.tensor(labels), share, seed):
         assert part.dtype == torch.int64
         assert part.tolist() == sorted(part.tolist())
@@ -145,7 +145,7 @@ def test_the_parts_are_in_order(labels: list[int], share: float, seed: int) -> N
 
 @settings(deadline=None)
 @given(label_lists, st.floats(0.01, 0.5), seeds)
-def test_every_class_gives_its_share(labels: list[int], share: float, seed: int) -> None:
+def test_the_share_of_every_class_is_held_out(labels: list[int], share: float, seed: int) -> None:
     _, held_out = hold_out(torch.tensor(labels), share, seed)
     given_by = torch.tensor(labels)[held_out].tolist()
     for label in set(labels):
@@ -156,25 +156,25 @@ def test_every_class_gives_its_share(labels: list[int], share: float, seed: int)
 
 @settings(deadline=None)
 @given(label_lists, st.floats(0.01, 0.5), seeds)
-def test_every_class_keeps_an_image(labels: list[int], share: float, seed: int) -> None:
+def test_an_image_of_every_class_is_kept(labels: list[int], share: float, seed: int) -> None:
     kept, _ = hold_out(torch.tensor(labels), share, seed)
     assert {labels[number] for number in kept.tolist()} == set(labels)
 
 
 @settings(deadline=None, max_examples=30)
 @given(label_lists, seeds, seeds)
-def test_the_parts_are_the_same_at_every_call(labels: list[int], seed: int, other: int) -> None:
+def test_hold_out_is_a_pure_function(labels: list[int], seed: int, other: int) -> None:
     torch.manual_seed(other)
     first, second = (hold_out(torch.tensor(labels), 0.3, seed) for _ in range(2))
     assert all(torch.equal(*parts) for parts in zip(first, second, strict=True))
 
 
-def test_another_seed_holds_out_others() -> None:
+def test_another_seed_holds_out_other_images() -> None:
     labels = torch.zeros(100, dtype=torch.int64)
     assert not torch.equal(hold_out(labels, 0.3, seed=0)[1], hold_out(labels, 0.3, seed=1)[1])
 
 
-def test_images_are_held_out_from_everywhere() -> None:
+def test_held_out_images_are_spread_over_the_data_set() -> None:
     _, held_out = hold_out(torch.zeros(1000, dtype=torch.int64), 0.1)
     assert len(held_out) == 100
-    assert 400 < held_out.float().mean() < 600  # 500, and three and a half standard deviations
+    assert 400 < held_out.float().mean() < 600  # 500 within three and a half standard deviations
