@@ -1,4 +1,4 @@
-"""Pictures in a folder with captions in one file, as Karpathy and Fei-Fei (2015) have parted Flickr8k and COCO."""
+"""Captioned images in the JSON format of Karpathy and Fei-Fei (2015), as for Flickr8k and COCO."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from envs.errors import InputError
-from envs.images.image_io import each_picture, fitted
+from envs.images.image_io import map_image_files, read_padded
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
 from ram.corpora import Tokens, detokenize, tokenize
@@ -24,25 +24,25 @@ _SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "valid
 
 @dataclass(frozen=True)
 class KarpathyCaptions:
-    """Pictures of any size, scaled to fit a square, and the words of their captions in small letters.
+    """Images, scaled to fit a square and padded, with lowercased captions.
 
-    The file holds ``images``, a list of ``{"filename", "split", "sentences": [{"tokens" or "raw"}]}``, perhaps with
-    ``"filepath"``, a folder within that of the pictures. A split is "train" or "restval", "val" or "test"; pictures of
-    another are left out. So are captions without a word, and pictures that have no other; a warning tells how many. A
-    picture is found under another suffix too.
+    The JSON file has ``images``, a list of ``{"filename", "split", "sentences": [{"tokens" or "raw"}]}``, optionally
+    with ``"filepath"``, a subfolder of the image folder. ``split`` is "train" or "restval", "val" or "test"; images of
+    other splits are skipped. Empty captions, and images without other captions, are skipped with a warning. If a file
+    is missing, one of the same name with another suffix is used.
 
     Attributes:
-        root: the folder of both.
-        file: of the captions, within it.
-        images: the folder of the pictures, within it.
-        size: pixels a side.
-        channels: 1 for grey, 3 for colour.
+        root: folder of the JSON file and the images.
+        file: name of the JSON file.
+        images: name of the image folder.
+        size: height and width in pixels.
+        channels: 1 for grayscale, 3 for color.
     """
 
     root: str
     file: str = "dataset.json"
     images: str = "images"
-    size: int = 128
+    size: int = 64
     channels: int = 3
 
     def __post_init__(self) -> None:
@@ -53,27 +53,27 @@ class KarpathyCaptions:
     def load(self, split: Split) -> Captions:
         check_split(split)
         path = Path(self.root).expanduser() / self.file
-        entries = _read(path)
+        entries = _read_entries(path)
         others = sum(entry.get("split") not in _SPLITS for entry in entries)
         if others and split == "train":
-            warnings.warn(f"{path}: {others} images of no split but {', '.join(_SPLITS)} are left out.", stacklevel=2)
+            warnings.warn(f"{path}: skipped {others} images of splits other than {', '.join(_SPLITS)}.", stacklevel=2)
         entries = [entry for entry in entries if _SPLITS.get(entry.get("split", "")) == split]
         if not entries:
-            raise InputError(f"{path} has no image of the {split} split: give it some.")
+            raise InputError(f"{path} has no image of the {split} split.")
         captions = [tuple(filter(None, map(self._words, entry["sentences"]))) for entry in entries]
-        empty = sum(len(entry["sentences"]) - len(some) for entry, some in zip(entries, captions, strict=True))
+        empty = sum(len(entry["sentences"]) - len(kept) for entry, kept in zip(entries, captions, strict=True))
         if empty or () in captions:
             warnings.warn(
-                f"{path}: in the {split} split {empty} captions without a word are left out, and {captions.count(())} "
-                "images without a caption.",
+                f"{path}: skipped {empty} empty captions and {captions.count(())} images without captions in the "
+                f"{split} split.",
                 stacklevel=2,
             )
         if not any(captions):
-            raise InputError(f"{path} has no caption of the {split} split with a word.")
-        paths = self._find(path, [entry for entry, some in zip(entries, captions, strict=True) if some])
-        read = partial(fitted, channels=self.channels, size=(self.size, self.size))
-        images = torch.stack(list(each_picture(read, paths)))
-        return Captions(images, tuple(some for some in captions if some))
+            raise InputError(f"{path} has only empty captions in the {split} split.")
+        paths = self._find(path, [entry for entry, kept in zip(entries, captions, strict=True) if kept])
+        read = partial(read_padded, channels=self.channels, size=(self.size, self.size))
+        images = torch.stack(list(map_image_files(read, paths)))
+        return Captions(images, tuple(kept for kept in captions if kept))
 
     def tokenize(self, text: str) -> Tokens:
         return tuple(word for word in tokenize(text) if any(map(str.isalnum, word)))
@@ -87,47 +87,47 @@ class KarpathyCaptions:
         return self.tokenize(sentence.get("raw", ""))
 
     def _find(self, path: Path, entries: Sequence[dict[str, Any]]) -> list[Path]:
-        """The file of every picture."""
+        """Returns the image file of every entry."""
         folder = path.parent / self.images
         found = []
         for entry in entries:
-            named = folder / entry.get("filepath", "") / entry["filename"]
-            if not named.is_file():
-                named = next(iter(sorted(named.parent.glob(f"{named.stem}.*"))), named)
-            if not named.is_file():
-                raise InputError(f"{named} is missing, though {path} has captions of it: add it, or take them out.")
-            found.append(named)
+            image = folder / entry.get("filepath", "") / entry["filename"]
+            if not image.is_file():
+                image = next(iter(sorted(image.parent.glob(f"{image.stem}.*"))), image)
+            if not image.is_file():
+                raise InputError(f"{image} is missing, but {path} has captions of it: add the image or remove them.")
+            found.append(image)
         return found
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """The entries of all images."""
+def _read_entries(path: Path) -> list[dict[str, Any]]:
+    """Reads and checks the entries of all images."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))["images"]
-        wrong = next((fault for entry in entries for fault in _faults(entry)), None)
+        problem = next((problem for entry in entries for problem in _problems(entry)), None)
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): corpus.root must be its folder.") from error
+        raise InputError(f"{path} cannot be read ({error.strerror}): set corpus.root to its folder.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no JSON with images, filenames and sentences ({error!r}).") from error
-    if wrong is not None:
-        raise InputError(f"{path}: {wrong}.")
+        raise InputError(f"{path} is not JSON with images, filenames and sentences ({error!r}).") from error
+    if problem is not None:
+        raise InputError(f"{path}: {problem}.")
     return entries
 
 
-def _faults(entry: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with the entry of an image."""
+def _problems(entry: dict[str, Any]) -> Iterator[str]:
+    """Yields a description of every invalid field of an image's entry."""
     name, split, sentences = entry["filename"], entry.get("split", ""), entry["sentences"]
     if not isinstance(name, str):
-        yield f"the filename {name!r} is no text"
+        yield f"the filename {name!r} is not a string"
     if not isinstance(entry.get("filepath", ""), str):
-        yield f"the filepath of {name} is no text"
+        yield f"the filepath of {name} is not a string"
     if not isinstance(split, str):
-        yield f"the split of {name} must be a text, such as train, got {split!r}"
+        yield f"the split of {name} must be a string, such as train, got {split!r}"
     if not isinstance(sentences, list):
-        yield f"the sentences of {name} are no list"
+        yield f"the sentences of {name} are not a list"
         return
     for sentence in sentences:
-        told = sentence if isinstance(sentence, dict) else {"raw": None}
-        tokens = told.get("tokens", [told.get("raw", "")])
+        fields = sentence if isinstance(sentence, dict) else {"raw": None}
+        tokens = fields.get("tokens", [fields.get("raw", "")])
         if not isinstance(tokens, list) or not all(isinstance(each, str) for each in tokens):
-            yield f"a sentence of {name} has neither a list of words as tokens nor a text as raw"
+            yield f"a sentence of {name} has neither a list of strings as tokens nor a string as raw"
