@@ -1,4 +1,4 @@
-"""What a step is worth: a reward is a frozen dataclass called with a Transition, one number a row."""
+"""Interface of rewards: a reward is called with a :class:`Transition` and returns one number for each row."""
 
 from __future__ import annotations
 
@@ -8,50 +8,51 @@ from torch import Tensor
 
 from envs.errors import InputError
 
-_CURES = {
+_REMEDIES = {
     "log_probs": "set env.answer=log_probs",
     "previous_log_probs": "set env.answer=log_probs",
     "answer": "set env.answer=label",
-    "label": "take a world with right answers, such as images=glyphs",
-    "target": "take a world that asks for one object, such as images=locate",
-    "goal": "take a world that names a class, such as images=search",
-    "caught": "take images=catch",
+    "label": "choose scenes with labels, such as scenes=none",
+    "target": "choose scenes with a target object, such as scenes=locate",
+    "goal": "choose scenes with a goal class, such as scenes=search",
+    "caught": "choose scenes=catch",
 }
 
 
 class MissingField(InputError, AttributeError):
-    """A reward asked for what its world does not give."""
+    """Raised when a reward reads a field of the transition that its environment does not provide."""
 
 
 class Transition:
-    """All that a reward may judge about one step of B rows.
+    """One step of B rows, as a reward sees it.
 
-    Every world gives ``location`` to ``last``. The rest depends on the world and on what the agent answers; to read
-    what is not given raises :class:`MissingField`, already when the environment is built.
+    The fields from ``location`` to ``last`` are always present; the others depend on the scenes and on ``env.answer``.
+    Reading an absent field raises :class:`MissingField`, which is checked when the environment is constructed.
 
-    Locations and boxes are in the units of the image: -1 and 1 are the centres of its border pixels. A box is
-    (left, top, right, bottom), the centres of the pixels in its corners.
+    Locations and boxes are in units of the image: -1 and 1 are the centers of its border pixels. A box is (left, top,
+    right, bottom), given by the centers of its corner pixels.
 
     Attributes:
-        location: (B, 2) float32, where the action moved the gaze, clamped to [-1, 1]; unmoved on the last step.
-        previous_location: (B, 2) float32, where the gaze was when the action was chosen.
-        step: (B,) int64, the number of the action, from 0.
-        stop: (B,) bool, whether the agent chose to end the episode here; False where it may not choose.
+        location: (B, 2) float32, the location chosen by the action, clamped to [-1, 1]; in the last step the previous
+            one, because no glimpse follows.
+        previous_location: (B, 2) float32, the location of the glimpse before the action.
+        step: (B,) int64, the index of the action in the episode, from 0.
+        stop: (B,) bool, whether the action ends the episode; False without ``env.stop``.
         due: (B,) bool, whether the answer of this step counts.
         last: (B,) bool, whether the episode ends with this step.
-        answer: (B,) int64, the class named by the action; the likeliest one if the agent gives ``log_probs``. With
-            ``env.answer=box`` it is the box named, (B, 4) float32.
-        log_probs: (B, K) float32, of every class, with ``env.answer=log_probs``.
-        previous_log_probs: (B, K) float32, those of the step before; before the first step, and where several answers
-            are due in turn before the first step of each, all classes are alike.
-        label: (B,) int64, the right class of the answer that is due now or next.
-        target: (B, 4) float32, the box of the object that is asked for.
-        goal: (B,) int64, the class that the agent is told to look for.
-        boxes: (B, N, 4) float32, of all objects of the scene.
+        answer: (B,) int64, the class answered; the most probable class with ``env.answer=log_probs``. With
+            ``env.answer=box`` (B, 4) float32, the box answered.
+        log_probs: (B, K) float32, the log-probabilities of the classes; with ``env.answer=log_probs``.
+        previous_log_probs: (B, K) float32, those of the previous step; uniform before the first step, and with several
+            answers before the first step of each.
+        label: (B,) int64, the class of the answer that is due now or next.
+        target: (B, 4) float32, the box of the target object.
+        goal: (B,) int64, the class to search for, which the agent observes.
+        boxes: (B, N, 4) float32, the boxes of all objects of the scene.
         labels: (B, N) int64, their classes.
-        present: (B, N) bool, which of the N there are.
-        caught: (B,) bool, in Catch, whether the ball has just fallen on the paddle; there are also ``ball``, ``speed``,
-            ``paddle`` and ``over``, see :class:`envs.catch.Games`.
+        present: (B, N) bool, which of the N objects the scene has.
+        caught: (B,) bool, in Catch, whether the ball has landed on the paddle in this step. Catch also has ``ball``,
+            ``speed``, ``paddle`` and ``over``; see :class:`envs.catch.CatchScenes`.
     """
 
     location: Tensor
@@ -75,18 +76,18 @@ class Transition:
         self.__dict__.update(fields)
 
     def __getattr__(self, name: str) -> Any:
-        given = ", ".join(sorted(self.__dict__))
-        cure = _CURES.get(name, "take another world, or another reward")
-        raise MissingField(f"transition.{name} is not given by this world and its actions ({cure}); there are {given}.")
+        fields = ", ".join(sorted(self.__dict__))
+        remedy = _REMEDIES.get(name, "choose other scenes, or another reward")
+        raise MissingField(f"transition.{name} is not available here ({remedy}); the available fields are {fields}.")
 
 
 class Reward(Protocol):
-    """Judges a step.
+    """A reward function.
 
-    One that is a sum may also have a method ``components(transition)``, which returns what each part adds to it, (B,)
-    float32 by the part's name; the environment then calls that instead and tells it in ``info``.
+    A reward that is a sum may have a method ``components(transition)`` that returns its summands by name, (B,) float32
+    each. The environment then calls that method instead, and reports every summand as ``info["reward/<name>"]``.
     """
 
     def __call__(self, transition: Transition) -> Tensor:
-        """Returns (B,) float32. Rows that have ended are ignored."""
+        """Returns the rewards (B,) float32. Those of rows whose episode has ended are ignored."""
         ...

@@ -1,4 +1,4 @@
-"""A caught ball."""
+"""The reward of the game Catch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envs.rewards import Transition
 
 @dataclass(frozen=True)
 class Caught:
-    """1 when the ball has fallen on the paddle, else 0 (Mnih et al. 2014, section 4.2); for :mod:`envs.catch`."""
+    """r = 1 when the ball lands on the paddle, else 0 (Mnih et al. 2014, section 4.2). Needs :mod:`envs.catch`."""
 
     def __call__(self, transition: Transition) -> Tensor:
         return transition.caught.float()

@@ -1,4 +1,4 @@
-"""A right answer."""
+"""The 0/1 reward of a correct answer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from envs.rewards import MissingField, Transition
 
 @dataclass(frozen=True)
 class CorrectAnswer:
-    """1 for every right answer that is due, else 0.
+    """r = 1 when an answer is due and equals the label, else 0.
 
-    One at the end of the episode (Mnih et al. 2014, section 3), or several in turn (Ba et al. 2015, section 3).
+    There is one answer at the end of the episode (Mnih et al. 2014, section 3), or several (Ba et al. 2015, section 3).
     """
 
     def __call__(self, transition: Transition) -> Tensor:

@@ -1,4 +1,4 @@
-"""The log-probability of the right class."""
+"""The log-probability of the correct class."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from envs.rewards import Transition
 
 @dataclass(frozen=True)
 class NegativeCrossEntropy:
-    """The log-probability of the right class at every answer that is due, else 0, in nats.
+    """r = max(log p(label), floor) in nats when an answer is due, else 0.
 
-    It needs ``env.answer=log_probs``. With ``env.glimpses_per_answer=1`` an answer is due at every step.
+    Needs ``env.answer=log_probs``. With ``env.glimpses_per_answer=1`` an answer is due at every step.
 
     Attributes:
-        floor: the least log-probability that counts, below 0: a class held for impossible costs no more.
+        floor: the smallest log-probability, negative; bounds the cost of a class of probability 0.
     """
 
-    floor: float = -20.0
+    floor: float = -4.0
 
     def __post_init__(self) -> None:
         check_floor(self.floor)
@@ -33,14 +33,14 @@ class NegativeCrossEntropy:
 
 
 def log_prob_of_label(log_probs: Tensor, label: Tensor, floor: float) -> Tensor:
-    """What (B, K) log-probabilities say of the classes (B,), at least ``floor``: (B,) in nats.
+    """Returns the log-probabilities of labels (B,) under (B, K) log_probs, clamped to [floor, 0]: (B,) in nats.
 
-    Where no answer is asked for any more (``IGNORE_INDEX``), it is that of some class, for no one to heed.
+    Where the label is ``IGNORE_INDEX`` the result is that of class 0 and has no meaning.
     """
     return log_probs.gather(1, label.clamp(min=0)[:, None])[:, 0].clamp(floor, 0)
 
 
 def check_floor(floor: float) -> None:
-    """Refuses all but finite numbers below 0."""
+    """Raises :class:`InputError` unless the floor is finite and negative."""
     if not (math.isfinite(floor) and floor < 0):
         raise InputError(f"reward.floor must be a finite number below 0, got {floor}.")

@@ -1,4 +1,4 @@
-"""A right answer, the earlier the better."""
+"""The reward of a correct answer minus the cost of glimpses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from envs.rewards.correct_answer import CorrectAnswer
 
 @dataclass(frozen=True)
 class EarlyAnswer:
-    """1 for a right answer at the end, less a cost for every glimpse that was taken.
+    """r = [last step and correct answer] - cost, at every step.
 
-    It pays to look again as long as that makes a right answer likelier by more than ``cost``; so it is meant for
-    ``env.stop=true``, where the agent ends the episode. Answers on the way are not paid: where they were, it would pay
-    to go on.
+    Another glimpse pays off if it raises the probability of a correct answer by more than ``cost``. Meant for
+    ``env.stop=true``, where the agent ends the episode. Answers before the last step earn nothing, because they would
+    reward longer episodes.
 
     Attributes:
-        cost: of one glimpse, at least 0.
+        cost: the cost of a glimpse, at least 0.
     """
 
     cost: float = 0.02

@@ -1,4 +1,4 @@
-"""A look at the target."""
+"""The 0/1 reward of a location in the target box."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from envs.rewards import Transition
 
 @dataclass(frozen=True)
 class HitTarget:
-    """1 where the gaze lies in the target's box, its border included, else 0.
+    """r = 1 when the location is in the target's box, borders included, else 0.
 
-    The first look is given, so it earns nothing by itself.
+    The first location is given and earns nothing.
 
     Attributes:
-        every_look: whether every look counts to which the gaze was moved; else the one where the gaze is at the end.
+        every_look: whether every location that the agent chooses is rewarded; False rewards only the final location,
+            at the last step.
     """
 
     every_look: bool = True
@@ -24,5 +25,5 @@ class HitTarget:
     def __call__(self, transition: Transition) -> Tensor:
         location, target = transition.location, transition.target
         hit = ((location >= target[:, :2]) & (location <= target[:, 2:])).all(1)
-        counts = ~transition.last if self.every_look else transition.last  # the last step moves the gaze no more
+        counts = ~transition.last if self.every_look else transition.last  # the last step chooses no location
         return (hit & counts).float()

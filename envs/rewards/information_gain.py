@@ -1,4 +1,4 @@
-"""What a step took from the doubt about the answer."""
+"""The decrease of the entropy of the answer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from envs.rewards import Transition
 
 @dataclass(frozen=True)
 class InformationGain:
-    """The drop in the entropy of the answer since the step before, in nats, at every step.
+    """r = H(p_{t-1}) - H(p_t) in nats at every step, where p_t are the class probabilities of step t.
 
-    Before the first step, and before the first on the way to a further answer, all K classes are alike: the entropy is
-    log K. It needs ``env.answer=log_probs``. It pays confidence, right or wrong, so use it in a
-    :class:`envs.rewards.weighted_sum.WeightedSum` with the right answer.
+    Before the first step of each answer p is uniform over the K classes, with the entropy log K. Needs
+    ``env.answer=log_probs``. It rewards confidence, correct or not, so combine it with :class:`CorrectAnswer` in a
+    :class:`envs.rewards.weighted_sum.WeightedSum`.
     """
 
     def __call__(self, transition: Transition) -> Tensor:
@@ -24,5 +24,5 @@ class InformationGain:
 
 
 def _entropy(log_probs: Tensor) -> Tensor:
-    """Of (B, K) log-probabilities, -inf among them: (B,) in nats."""
+    """Returns the entropies (B,) in nats of (B, K) log-probabilities, which may be -inf."""
     return torch.special.entr(log_probs.clamp(max=0).exp()).sum(1)

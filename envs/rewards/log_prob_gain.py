@@ -1,4 +1,4 @@
-"""What a step added to the log-probability of the right class."""
+"""The increase of the log-probability of the correct class."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from envs.rewards.cross_entropy import check_floor, log_prob_of_label
 
 @dataclass(frozen=True)
 class LogProbGain:
-    """The gain in log-probability of the right class since the step before, in nats, at every step.
+    """r = log p_t(label) - log p_{t-1}(label) in nats at every step, each clamped below at ``floor``.
 
-    Before the first step all K classes are alike. So the gains on the way to an answer add up to its log-probability
-    + log K: negative cross-entropy, paid as it is earned. It needs ``env.answer=log_probs``.
+    Before the first step of each answer p is uniform over the K classes. So the gains up to an answer sum to its
+    log-probability + log K: the negative cross-entropy, spread over the steps. Needs ``env.answer=log_probs``.
 
     Attributes:
-        floor: the least log-probability that counts, below 0; so no gain exceeds ``-floor``.
+        floor: the smallest log-probability, negative; a gain is at most ``-floor``.
     """
 
-    floor: float = -20.0
+    floor: float = -4.0
 
     def __post_init__(self) -> None:
         check_floor(self.floor)
 
     def __call__(self, transition: Transition) -> Tensor:
-        now, before = (
+        current, previous = (
             log_prob_of_label(log_probs, transition.label, self.floor)
             for log_probs in (transition.log_probs, transition.previous_log_probs)
         )
-        return now - before
+        return current - previous

@@ -1,4 +1,4 @@
-"""How far the gaze is from the target."""
+"""The negative distance to the target."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from envs.rewards import Transition
 
 @dataclass(frozen=True)
 class TargetDistance:
-    """The negative Euclidean distance from the gaze to the centre of the target, in units of locations.
+    """r = -||location - center of the target's box||, Euclidean, in units of locations.
 
-    At every look to which the gaze was moved; 0 on the last step, which moves it no more.
+    It is 0 at the last step, which chooses no location.
     """
 
     def __call__(self, transition: Transition) -> Tensor:
-        centre = (transition.target[:, :2] + transition.target[:, 2:]) / 2
-        return torch.where(transition.last, 0, -(transition.location - centre).norm(dim=1))
+        center = (transition.target[:, :2] + transition.target[:, 2:]) / 2
+        return torch.where(transition.last, 0, -(transition.location - center).norm(dim=1))

@@ -1,4 +1,4 @@
-"""Several rewards at once."""
+"""A weighted sum of rewards."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from envs.rewards import MissingField, Reward, Transition
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """The sum of several rewards, each times its weight.
-
-    The environment tells what each has paid in ``info["reward/<name>"]``.
+    """r = sum_i w_i r_i. The environment reports every summand w_i r_i as ``info["reward/<name>"]``.
 
     Attributes:
-        rewards: by a name of one's own, at least one.
-        weights: by the same names, finite; what is not named weighs 1.
+        rewards: the rewards by name, at least one.
+        weights: finite weights by the same names; 1 where a name is absent.
     """
 
     rewards: Mapping[str, Reward]
@@ -32,24 +30,22 @@ class WeightedSum:
             raise InputError("reward.rewards must name at least one reward.")
         for name, weight in (self.weights or {}).items():
             if name not in self.rewards:
-                raise InputError(
-                    f"reward.weights.{name} is the weight of no reward: there are {', '.join(self.rewards)}."
-                )
+                raise InputError(f"reward.weights.{name} matches no reward: there are {', '.join(self.rewards)}.")
             if not (isinstance(weight, int | float) and math.isfinite(weight)):
                 raise InputError(f"reward.weights.{name} must be a finite number, got {weight!r}.")
 
     def components(self, transition: Transition) -> dict[str, Tensor]:
-        """What each reward adds to the sum, (B,) float32 by its name."""
-        weights, paid = self.weights or {}, {}
+        """Returns the weighted rewards by name, (B,) float32 each."""
+        weights, components = self.weights or {}, {}
         for name, reward in self.rewards.items():
             try:
-                part = reward(transition)
+                value = reward(transition)
             except MissingField as error:
                 raise MissingField(f"in reward.rewards.{name}, {error}") from error
-            # What is no such number is handed on as it is, for the environment to refuse.
-            weighed = isinstance(part, Tensor) and part.is_floating_point()
-            paid[name] = weights.get(name, 1.0) * part if weighed else part
-        return paid
+            # The environment refuses invalid values, so they are passed on unchanged.
+            is_valid = isinstance(value, Tensor) and value.is_floating_point()
+            components[name] = weights.get(name, 1.0) * value if is_valid else value
+        return components
 
     def __call__(self, transition: Transition) -> Tensor:
         return torch.stack(list(self.components(transition).values())).sum(0)

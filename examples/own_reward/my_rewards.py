@@ -1,4 +1,4 @@
-"""A reward of one's own."""
+"""A custom reward."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,14 @@ from envs.rewards import Transition
 
 @dataclass(frozen=True)
 class MyReward:
-    """1 for a right answer that is due, less ``cost`` for every unit of length that the gaze travels."""
+    """r = [correct answer] - cost * distance: 1 for a correct answer that is due, minus a cost of moving.
+
+    Attributes:
+        cost: the cost of moving the location by one unit.
+    """
 
     cost: float = 0.1
 
     def __call__(self, transition: Transition) -> Tensor:
-        right = (transition.answer == transition.label) & transition.due
-        return right.float() - self.cost * (transition.location - transition.previous_location).norm(dim=1)
+        correct = (transition.answer == transition.label) & transition.due
+        return correct.float() - self.cost * (transition.location - transition.previous_location).norm(dim=1)
