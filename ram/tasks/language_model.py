@@ -1,4 +1,4 @@
-"""Say which word comes next."""
+"""Language modelling: the next word, and the answers to questions."""
 
 from __future__ import annotations
 
@@ -12,68 +12,34 @@ from envs.errors import InputError
 from envs.splits import IGNORE_INDEX, Split
 from ram.baselines import Baseline
 from ram.corpora import Corpus, Examples, Tokens
-from ram.corpora.batches import pad
-from ram.corpora.vocabulary import END, START
-from ram.sequence.classifiers import LanguageModel
+from ram.corpora.vocabulary import START, teacher_forcing_batch
+from ram.inference.text import MAX_SAMPLE_LENGTH, TextGenerator
+from ram.sequence.autoregressive import LanguageModel
 from ram.sequence.search import sample
 from ram.tasks import Artifact
-from ram.tasks.text import TextModel, TextTask
+from ram.tasks.text import TextTask
 
-_SAMPLED, _ANSWERED = 12, 24
-_LONGEST = 60
-
-
-class TextGenerator(TextModel):
-    """A trained :class:`ram.sequence.classifiers.LanguageModel`."""
-
-    def sample(
-        self,
-        count: int = 1,
-        prompt: str = "",
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float = 1.0,
-        max_length: int = _LONGEST,
-        seed: int = 0,
-    ) -> list[str]:
-        """Texts that begin with a prompt, each word after it sampled from those that are known.
-
-        Args:
-            count: how many.
-            prompt: words to begin with; unknown ones are one word.
-            temperature: below 1 the likely words come up more often, above 1 less; 0 always takes the likeliest.
-            top_k: sample from so many of the likeliest words alone; None from all.
-            top_p: and from the likeliest that have this share of the probability together.
-            max_length: words after the prompt, at most.
-            seed: of the samples.
-        """
-        if count < 1 or max_length < 1:
-            raise InputError(f"sample needs a count and a max_length of at least 1, got {count} and {max_length}.")
-        words = self.corpus.tokenize(prompt)
-        prefix = torch.tensor([[START, *self.vocabulary.encode(words)]] * count, device=self.device)
-        generator = torch.Generator(self.device).manual_seed(seed)
-        assert isinstance(self.model, LanguageModel)
-        followed = sample(self.model, prefix, max_length, None, temperature, top_k, top_p, generator)
-        return [" ".join([*words, *self.vocabulary.decode(each)]) for each in followed]
+_NUM_SAMPLES, _NUM_ANSWERS = 12, 24
 
 
 class LanguageModelTask(TextTask):
-    """Trains a :class:`ram.sequence.classifiers.LanguageModel`; see :class:`TextTask`.
+    """Trains a :class:`ram.sequence.autoregressive.LanguageModel`; see :class:`TextTask`.
 
     Args:
-        corpus: where the texts come from; labels they may have are not used.
-        model: builds the network; given ``vocabulary_size``.
-        baseline: builds what the reward of hard choices is compared with.
-        batch_size: texts a step.
-        min_count: how often a word must come up in training to be known.
-        policy_weight: of the hard choices' loss.
-        answer_after: a word that ends a question: what follows it is the answer, and evaluation asks for it. None where
-            texts are no questions.
+        corpus: the data set; its targets are not used.
+        model: builds the model; called with ``vocabulary_size``.
+        baseline: builds the baseline of hard attention.
+        batch_size: texts per step.
+        min_count: minimum number of occurrences of a word in training; other words are unknown.
+        policy_weight: weight of the loss of hard attention.
+        answer_after: the word that ends a question. The words after it are the answer, which evaluation compares with
+            greedy decoding. None for texts without questions.
         seed: of weights, batches and noise.
-        device: where all is held.
+        device: of the model and the batches.
     """
 
-    trained = TextGenerator
+    monitor = "perplexity"
+    trained_model = TextGenerator
 
     def __init__(
         self,
@@ -89,54 +55,53 @@ class LanguageModelTask(TextTask):
     ) -> None:
         super().__init__(corpus, model, baseline, batch_size, min_count, policy_weight, seed, device)
         self.answer_after = answer_after
-        self.monitor = "perplexity"
 
-    def name_classes(self, train: Examples) -> tuple[str, ...]:
-        return self.vocabulary.words
+    def find_classes(self, train: Examples) -> tuple[str, ...]:
+        return self.vocabulary.all_tokens
 
     @staticmethod
-    def asked_length(text: Tokens) -> int:
+    def input_length(text: Tokens) -> int:
         return len(text) + 1  # with the start symbol
 
     @staticmethod
     def sizes(classes: Sequence[str]) -> dict[str, int]:
         return {}
 
-    def ask(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
+    def make_batch(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         encoded = [self.vocabulary.encode(text) for text in examples.texts]
-        numbers, lengths = pad([[START, *text] for text in encoded], self.device)
-        return numbers, lengths, pad([[*text, END] for text in encoded], self.device, IGNORE_INDEX)[0]
+        token_ids, targets = teacher_forcing_batch(encoded, self.device)
+        return token_ids, (targets != IGNORE_INDEX).sum(1), targets
 
     def evaluate(self, split: Split) -> dict[str, float]:
-        """Perplexity a word, the end of a text counted as one; and of questions, the wrong answers in percent."""
-        losses = torch.cat([losses for _, _, losses in self.answers(split)])
-        measured = {"perplexity": float(losses.double().mean().exp())}
+        """Returns the perplexity per word and end symbol, and the wrong answers in percent of the questions."""
+        losses = torch.cat([losses for _, _, losses in self.predictions(split)])
+        metrics = {"perplexity": float(losses.double().mean().exp())}
         if self.answer_after is not None:
-            replies = self._replies(self.split(split))
-            measured["error"] = 100 * sum(given != right for _, right, given in replies) / len(replies)
-        return measured
+            answers = self._answers(self.split(split))
+            wrong = sum(prediction != reference for _, reference, prediction in answers)
+            metrics["error"] = 100 * wrong / len(answers)
+        return metrics
 
     def pictures(self, split: Split) -> dict[str, Artifact]:
-        """Beside what is weighed: sampled texts, and some questions with the answers given."""
+        """Adds samples, and the predicted answers to some questions."""
         assert isinstance(self.model, LanguageModel)
-        prefix = torch.full((_SAMPLED, 1), START, device=self.device)
+        prefix = torch.full((_NUM_SAMPLES, 1), START, device=self.device)
         generator = torch.Generator(self.device).manual_seed(0)
-        sampled = sample(self.model, prefix, _LONGEST, generator=generator)
-        told = super().pictures(split) | {
-            "samples.txt": "\n".join(" ".join(self.vocabulary.decode(text)) for text in sampled) + "\n"
-        }
+        sampled = sample(self.model, prefix, MAX_SAMPLE_LENGTH, generator=generator)
+        lines = [" ".join(self.vocabulary.decode(token_ids)) for token_ids in sampled]
+        artifacts = super().pictures(split) | {"samples.txt": "\n".join(lines) + "\n"}
         if self.answer_after is not None:
-            asking = [n for n, text in enumerate(self.split(split).texts) if self.answer_after in text]
-            some = self.split(split).choose(asking[:_ANSWERED])
-            lines = [
-                f"{' '.join(asked)} {' '.join(given)}" + ("" if given == right else f"   (wrong: {' '.join(right)})")
-                for asked, right, given in self._replies(some)
-            ]
-            told["answers.txt"] = "\n".join(lines) + "\n"
-        return told
+            examples = self.split(split)
+            indices = [index for index, text in enumerate(examples.texts) if self.answer_after in text]
+            lines = []
+            for question, reference, prediction in self._answers(examples.select(indices[:_NUM_ANSWERS])):
+                correction = "" if prediction == reference else f"   (reference: {' '.join(reference)})"
+                lines.append(f"{' '.join(question)} {' '.join(prediction)}{correction}")
+            artifacts["answers.txt"] = "\n".join(lines) + "\n"
+        return artifacts
 
-    def _replies(self, examples: Examples) -> list[tuple[Tokens, Tokens, Tokens]]:
-        """Question, right answer and likeliest answer of every text that asks something."""
+    def _answers(self, examples: Examples) -> list[tuple[Tokens, Tokens, Tokens]]:
+        """Returns question, reference and greedily decoded answer of every text with a question."""
         assert self.answer_after is not None
         assert isinstance(self.model, LanguageModel)
         by_length: dict[int, list[tuple[Tokens, Tokens]]] = defaultdict(list)
@@ -145,13 +110,12 @@ class LanguageModelTask(TextTask):
                 end = text.index(self.answer_after) + 1
                 by_length[end].append((text[:end], text[end:]))
         if not by_length:
-            raise InputError(f"No text of the corpus holds task.answer_after={self.answer_after!r}: set it to null.")
-        replies = []
-        for asked in by_length.values():
-            answer_schedule = [[START, *self.vocabulary.encode(question)] for question, _ in asked]
-            prefix = torch.tensor(answer_schedule, device=self.device)
-            longest = max(len(answer) for _, answer in asked)
-            given = sample(self.model, prefix, longest + 1, temperature=0)
-            for (question, answer), reply in zip(asked, given, strict=True):
-                replies.append((question, answer, tuple(self.vocabulary.decode(reply))))
-        return replies
+            raise InputError(f"No text of the corpus contains task.answer_after={self.answer_after!r}: set it to null.")
+        answers = []
+        for pairs in by_length.values():
+            prompts = [[START, *self.vocabulary.encode(question)] for question, _ in pairs]
+            max_length = max(len(reference) for _, reference in pairs) + 1
+            decoded = sample(self.model, torch.tensor(prompts, device=self.device), max_length, temperature=0)
+            for (question, reference), token_ids in zip(pairs, decoded, strict=True):
+                answers.append((question, reference, tuple(self.vocabulary.decode(token_ids))))
+        return answers

@@ -14,12 +14,14 @@ from ram.attention.selection import Unnormalised
 from ram.baselines import NoBaseline
 from ram.corpora import Examples, Tokens, negation
 from ram.corpora.vocabulary import UNKNOWN
+from ram.inference.text import TextClassifier
 from ram.plots.text import direction_of_words, weights_over_words
 from ram.sequence import encoders
-from ram.sequence.classifiers import Classifier, TokenEmbedding
+from ram.sequence.classifiers import Classifier
+from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling, SumPooling
 from ram.tasks import Embedding
-from ram.tasks.classify_text import ClassifyTextTask, TextClassifier
+from ram.tasks.classify_text import ClassifyTextTask
 
 TRAIN = Examples((("good", "film"), ("bad", "film"), ("bad",), ("film",)), ("pos", "neg", "neg", "pos"))
 TEST = Examples(
@@ -64,7 +66,7 @@ def restored(task: ClassifyTextTask, pooling: Any = SumPooling) -> TextClassifie
 
 @pytest.mark.parametrize("rows", [1, 3, 256])
 def test_error_and_loss_by_hand(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH", rows)
+    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH_SIZE", rows)
     measured = by_hand().eval().evaluate("test")
     assert measured.keys() == {"error", "loss"}
     assert measured["error"] == 50
@@ -84,7 +86,7 @@ def test_a_prediction_by_hand() -> None:
     assert prediction.label == ("pos", "neg", "pos", "neg")
     expected = [[1 / 4, 3 / 4], [2 / 3, 1 / 3], [2 / 11, 9 / 11], [5 / 6, 1 / 6]]
     torch.testing.assert_close(prediction.probability, torch.tensor(expected))
-    assert prediction.words == TEST.texts
+    assert prediction.tokens == TEST.texts
     assert prediction.weights is None
     assert not prediction.probability.requires_grad
 
@@ -139,13 +141,13 @@ def test_the_pictures_show_what_is_weighed() -> None:
 def test_the_projector_gets_every_word_with_the_class_it_leans_to(monkeypatch: pytest.MonkeyPatch) -> None:
     embedding = by_hand().eval().pictures("test")["words"]
     assert isinstance(embedding, Embedding)
-    assert embedding.notes == {"word": ("film", "bad", "good"), "class": ["neg", "neg", "pos"]}  # of equals the first
+    assert embedding.metadata == {"word": ("film", "bad", "good"), "class": ["neg", "neg", "pos"]}  # of equals the first
     assert embedding.vectors.tolist() == torch.tensor([VECTORS[word] for word in ("film", "bad", "good")]).tolist()
     assert not embedding.vectors.requires_grad
-    monkeypatch.setattr("ram.tasks.classify_text._EMBEDDED", 2)
+    monkeypatch.setattr("ram.tasks.classify_text._NUM_EMBEDDED", 2)
     embedding = by_hand().eval().pictures("test")["words"]
     assert isinstance(embedding, Embedding)
-    assert embedding.notes["word"] == ("film", "bad")
+    assert embedding.metadata["word"] == ("film", "bad")
     assert embedding.vectors.shape == (2, 2)
 
 

@@ -15,10 +15,13 @@ from ram.attention.positions import LearnedPositions
 from ram.baselines import NoBaseline
 from ram.corpora import Examples, Tokens
 from ram.corpora.vocabulary import END, START, UNKNOWN
+from ram.inference.text import TextGenerator
 from ram.sequence import encoders
-from ram.sequence.classifiers import LanguageModel, TokenEmbedding
-from ram.sequence.encoders import RecurrentEncoder, TransformerEncoder
-from ram.tasks.language_model import LanguageModelTask, TextGenerator
+from ram.sequence.autoregressive import LanguageModel
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.recurrent import RecurrentEncoder
+from ram.sequence.transformer import TransformerEncoder
+from ram.tasks.language_model import LanguageModelTask
 
 TRAIN = Examples((("one", "is", "two"), ("two", "is", "one"), ("is", "is")))
 TEST = Examples((("one", "is", "two"), ("two", "is", "one")))
@@ -65,7 +68,7 @@ def restored(task: LanguageModelTask) -> TextGenerator:
 
 
 def test_every_word_is_asked_for_from_those_before_it_and_so_is_the_end() -> None:
-    numbers, lengths, right = by_hand().ask(Examples((("one", "is", "strange"), ("two",))))
+    numbers, lengths, right = by_hand().make_batch(Examples((("one", "is", "strange"), ("two",))))
     assert numbers.tolist() == [[START, ONE, IS, UNKNOWN], [START, TWO, 0, 0]]
     assert lengths.tolist() == [4, 2]
     assert right.tolist() == [[ONE, IS, UNKNOWN, END], [TWO, END, -100, -100]]
@@ -73,7 +76,7 @@ def test_every_word_is_asked_for_from_those_before_it_and_so_is_the_end() -> Non
 
 @pytest.mark.parametrize("rows", [1, 256])
 def test_perplexity_by_hand(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH", rows)
+    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH_SIZE", rows)
     first, second = [0.5, 0.8, 0.75, 0.6], [0.5, 0.4, 0.25, 0.2]
     measured = by_hand().eval().evaluate("test")
     assert measured == pytest.approx({"perplexity": math.prod(first + second) ** (-1 / 8)}, rel=1e-5)
@@ -133,7 +136,7 @@ def test_only_the_first_such_word_ends_the_question() -> None:
     twice = Examples((("one", "is", "two", "is", "two"),))
     assert by_hand(twice, answer_after="is").eval().evaluate("test")["error"] == 100
     told = by_hand(twice, answer_after="is").eval().pictures("test")["answers.txt"]
-    assert told == "one is two   (wrong: two is two)\n"
+    assert told == "one is two   (reference: two is two)\n"
 
 
 def test_questions_of_any_length_are_answered() -> None:
@@ -143,7 +146,7 @@ def test_questions_of_any_length_are_answered() -> None:
 
 
 def test_an_answer_to_no_question_is_refused() -> None:
-    with pytest.raises(InputError, match=r"No text of the corpus holds task\.answer_after='equals': set it to null"):
+    with pytest.raises(InputError, match=r"No text of the corpus contains task\.answer_after='equals': set it to null"):
         by_hand(answer_after="equals").eval().evaluate("test")
 
 
@@ -153,7 +156,7 @@ def test_an_answer_to_no_question_is_refused() -> None:
 def test_the_pictures_tell_samples_and_answers() -> None:
     task = by_hand(answer_after="is").eval()
     told = task.pictures("test")
-    assert told["answers.txt"] == "one is two\ntwo is two   (wrong: one)\n"
+    assert told["answers.txt"] == "one is two\ntwo is two   (reference: one)\n"
     lines = told["samples.txt"].splitlines()
     assert len(lines) == 12 and len(set(lines)) > 1
     for line in lines:

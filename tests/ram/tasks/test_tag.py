@@ -12,10 +12,12 @@ import torch
 from ram.baselines import NoBaseline
 from ram.corpora import Examples, Tokens
 from ram.corpora.vocabulary import UNKNOWN
+from ram.inference.text import TextTagger
 from ram.sequence import encoders
-from ram.sequence.classifiers import Tagger, TokenEmbedding
-from ram.sequence.encoders import RecurrentEncoder
-from ram.tasks.tag import TagTask, TextTagger
+from ram.sequence.classifiers import Tagger
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.recurrent import RecurrentEncoder
+from ram.tasks.tag import TagTask
 
 TRAIN = Examples(
     (("dogs", "run"), ("big", "dogs", "run", "fast"), ("run",)), (("N", "V"), ("A", "N", "V", "A"), ("V",))
@@ -58,7 +60,7 @@ def test_the_labels_are_those_of_training_in_order() -> None:
 
 
 def test_what_fills_a_text_up_is_not_asked_for() -> None:
-    numbers, lengths, right = by_hand().ask(TRAIN)
+    numbers, lengths, right = by_hand().make_batch(TRAIN)
     assert numbers.shape == (3, 4)
     assert lengths.tolist() == [2, 4, 1]
     assert right.tolist() == [[1, 2, -100, -100], [0, 1, 2, 0], [2, -100, -100, -100]]
@@ -66,7 +68,7 @@ def test_what_fills_a_text_up_is_not_asked_for() -> None:
 
 @pytest.mark.parametrize("rows", [1, 256])
 def test_error_and_f1_by_hand(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH", rows)
+    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH_SIZE", rows)
     measured = by_hand().eval().evaluate("test")
     # N V A for N V N, and V V N N for N V V N: three of seven are wrong. Of 3 N that were said and 4 that are, 2 agree;
     # of 3 V and 3, 2. A was said once and is none of theirs.

@@ -20,9 +20,12 @@ from ram.baselines import LearnedBaseline, MovingAverageBaseline, NoBaseline
 from ram.corpora import Examples, Tokens
 from ram.corpora.vocabulary import UNKNOWN
 from ram.sequence import encoders
-from ram.sequence.classifiers import Classifier, LanguageModel, Tagger, TokenEmbedding
-from ram.sequence.encoders import AttentiveRecurrentEncoder, RecurrentEncoder, TransformerEncoder
+from ram.sequence.autoregressive import LanguageModel
+from ram.sequence.classifiers import Classifier, Tagger
+from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.pooling import AttentionPooling, LastState, SumPooling
+from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
+from ram.sequence.transformer import TransformerEncoder
 from ram.tasks.classify_text import ClassifyTextTask
 from ram.tasks.language_model import LanguageModelTask
 from ram.tasks.tag import TagTask
@@ -76,7 +79,7 @@ everything_random = {
 def classify(
     corpus: Examples | Given = SIGNS, baseline: Any = NoBaseline, model: dict[str, Any] | None = None, **options: Any
 ) -> ClassifyTextTask:
-    parts = {"words": vectors, "encoder": encoders.IdentityEncoder, "pooling": SumPooling} | (model or {})
+    parts = {"embedding": vectors, "encoder": encoders.IdentityEncoder, "pooling": SumPooling} | (model or {})
     corpus = Given(corpus) if isinstance(corpus, Examples) else corpus
     return ClassifyTextTask(corpus, partial(Classifier, **parts), baseline, **({"batch_size": 2} | options))
 
@@ -97,7 +100,7 @@ def train(task: TextTask, steps: range, optimizer: torch.optim.Optimizer) -> lis
 
 @pytest.mark.parametrize("kind", ["classify", "tag", "language"])
 def test_a_step_is_a_function_of_seed_and_step(kind: str) -> None:
-    parts = {name: everything_random[name] for name in ("words", "encoder", "dropout")}
+    parts = {name: everything_random[name] for name in ("embedding", "encoder", "dropout")}
 
     def build(seed: int) -> TextTask:
         if kind == "classify":
@@ -150,7 +153,7 @@ def test_the_terms_of_the_loss_are_told_and_add_up() -> None:
 @pytest.mark.parametrize("policy_weight", [1.0, 0.25])
 def test_choices_are_paid_with_the_log_probability_of_the_right_answer(policy_weight: float) -> None:
     tags = tagged("one/a two/b", "two/b two/b one/a", "three/a", "four/a one/b")
-    parts = {"words": vectors, "encoder": everything_random["encoder"]}
+    parts = {"embedding": vectors, "encoder": everything_random["encoder"]}
     task = TagTask(Given(tags), partial(Tagger, **parts), MovingAverageBaseline, 4, policy_weight=policy_weight, seed=2)
     assert isinstance(task.baseline, MovingAverageBaseline)
     task.baseline.mean.fill_(-0.5)
@@ -159,7 +162,7 @@ def test_choices_are_paid_with_the_log_probability_of_the_right_answer(policy_we
     mean = float(task.baseline.mean)
 
     torch.manual_seed((2 << 32) + 1)
-    numbers, lengths, right = task.ask(tags.choose(task._batches(1)))
+    numbers, lengths, right = task.make_batch(tags.select(task._batches(1)))
     said = task.model(numbers, lengths)
     assert said.log_prob is not None
     assert task.model.encoder.causal
@@ -185,7 +188,7 @@ def test_the_gradient_of_the_choices_is_that_of_the_expected_reward(baseline: An
     )
     query = task.model.pooling.attention.query
     task.model.out[0].weight.data *= 10  # so that it matters which word is chosen
-    numbers, lengths, right = task.ask(labelled(*texts))
+    numbers, lengths, right = task.make_batch(labelled(*texts))
     expected = torch.zeros(())
     for text, length, label in zip(numbers, lengths.tolist(), right, strict=True):
         words = task.model.embedding.table.weight[text[:length]]
@@ -227,7 +230,7 @@ def error_after_training(policy_weight: float, steps: int, rate: float, **parts:
     model = {"embedding": partial(TokenEmbedding, size=16), "pooling": LastState} | parts
     task = classify(corpus, MovingAverageBaseline, model, batch_size=32, policy_weight=policy_weight, seed=1)
     for name, value in task.named_parameters():
-        value.requires_grad_("words" not in name and "attention_norm" not in name)
+        value.requires_grad_("embedding" not in name and "attention_norm" not in name)
     group = task.parameter_groups()
     train(task, range(steps), torch.optim.Adam(group[0]["params"], rate))
     task.eval()
@@ -287,7 +290,7 @@ def test_resuming_equals_going_on(baseline: Any) -> None:
 def test_the_state_of_other_words_or_labels_is_refused(other: Examples) -> None:
     state = classify(SIGNS).state_dict()
     assert classify(SIGNS).load_state_dict(state).missing_keys == []
-    with pytest.raises(InputError, match=r"here\.pt does not fit: the (words|classes) of the corpus are not those"):
+    with pytest.raises(InputError, match=r"here\.pt does not fit: the (words|classes) of the corpus differ from those"):
         checkpoint.load_state(classify(other), state, Path("here.pt"))
 
 
@@ -295,7 +298,7 @@ def test_the_state_of_other_words_or_labels_is_refused(other: Examples) -> None:
 
 
 def tie_embeddings() -> LanguageModelTask:
-    parts = {"words": vectors, "encoder": partial(RecurrentEncoder, size=6), "tied": True}
+    parts = {"embedding": vectors, "encoder": partial(RecurrentEncoder, size=6), "tie_embeddings": True}
     return LanguageModelTask(Given(SIGNS), partial(LanguageModel, **parts), NoBaseline, 2)
 
 
@@ -322,8 +325,8 @@ def test_a_tied_model_is_judged_with_its_averaged_weights() -> None:
 
 def test_words_that_come_up_too_seldom_are_unknown() -> None:
     task = classify(min_count=3)
-    assert task.vocabulary.known == ("one", "two")
-    numbers, lengths, right = task.ask(SIGNS.choose([0, 1]))
+    assert task.vocabulary.tokens == ("one", "two")
+    numbers, lengths, right = task.make_batch(SIGNS.select([0, 1]))
     one, two = task.vocabulary.encode(["one", "two"])
     assert numbers.tolist() == [[one, two, two], [UNKNOWN, 0, 0]]
     assert lengths.tolist() == [3, 1]
@@ -333,7 +336,7 @@ def test_words_that_come_up_too_seldom_are_unknown() -> None:
 def test_words_are_known_from_training_alone() -> None:
     later = labelled("plus: six one", "minus: seven")
     task = classify(Given(SIGNS, validation=later, test=later))
-    assert {"six", "seven"}.isdisjoint(task.vocabulary.words)
+    assert {"six", "seven"}.isdisjoint(task.vocabulary.all_tokens)
     assert math.isfinite(task.eval().evaluate("test")["loss"])
 
 
@@ -349,17 +352,17 @@ def test_labels_that_are_not_in_training_are_refused(split: str) -> None:
         classify(Given(SIGNS, **{split: strange}))
     corpus = Given(tagged("one/a two/b"), **{split: tagged("one/a two/c")})
     with pytest.raises(InputError, match="The label 'c' of validation or test is not in training"):
-        TagTask(corpus, partial(Tagger, words=vectors, encoder=encoders.IdentityEncoder), NoBaseline)
+        TagTask(corpus, partial(Tagger, embedding=vectors, encoder=encoders.IdentityEncoder), NoBaseline)
 
 
 def test_what_a_corpus_does_not_ask_for_is_refused() -> None:
     bare, tags = Examples((("one",), ("two", "one"))), tagged("one/a two/b", "one/a")
     for corpus in (bare, tags):
-        with pytest.raises(InputError, match=r"^task=classify_text needs a corpus with one label a text[^.]*[.]$"):
+        with pytest.raises(InputError, match=r"^task=classify_text needs a corpus with one label per text[^.]*[.]$"):
             classify(corpus)
-    tagger = partial(Tagger, words=vectors, encoder=encoders.IdentityEncoder)
+    tagger = partial(Tagger, embedding=vectors, encoder=encoders.IdentityEncoder)
     for corpus in (bare, SIGNS):
-        with pytest.raises(InputError, match=r"^task=tag needs a corpus with one label a word"):
+        with pytest.raises(InputError, match=r"^task=tag needs a corpus with one label per word"):
             TagTask(Given(corpus), tagger, NoBaseline)
     with pytest.raises(InputError, match="All texts of the corpus have the label 'plus': there must be another"):
         classify(labelled("plus: one", "plus: two"))
@@ -378,7 +381,7 @@ def test_wrong_options_are_refused_by_name(option: str) -> None:
 
 def test_a_text_longer_than_the_positions_is_refused() -> None:
     encoder = partial(TransformerEncoder, size=6, num_heads=2, positions=partial(LearnedPositions, max_length=4))
-    told = r"A text in the train split has 5 words or pieces, and the model positions for 4: raise their max_length"
+    told = r"A text in the train split has 5 tokens, but the model has 4 positions: raise its max_length"
     with pytest.raises(InputError, match=told):
         classify(model={"encoder": encoder}, batch_size=5)
 
@@ -400,9 +403,9 @@ def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
             raise AssertionError("The data are not needed.")
 
     task = classify(model=everything_random)
-    parts = {"words": vectors, "encoder": encoders.IdentityEncoder, "pooling": SumPooling} | everything_random
+    parts = {"embedding": vectors, "encoder": encoders.IdentityEncoder, "pooling": SumPooling} | everything_random
     model = restore(task, partial(Classifier, **parts), Absent(SIGNS))
-    assert model.vocabulary.words == task.vocabulary.words
+    assert model.vocabulary.all_tokens == task.vocabulary.all_tokens
     assert model.classes == ("minus", "plus")
     assert not model.model.training
     weights = model.model.state_dict()
@@ -411,11 +414,11 @@ def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
 
 
 def test_unknown_words_are_one_word_and_texts_without_words_are_refused() -> None:
-    parts = {"words": vectors, "encoder": encoders.IdentityEncoder}
+    parts = {"embedding": vectors, "encoder": encoders.IdentityEncoder}
     tags = tagged("one/a two/b", "one/a")
     tagger = restore(TagTask(Given(tags), partial(Tagger, **parts), NoBaseline), partial(Tagger, **parts), Given(tags))
     classifier = restore(classify(), partial(Classifier, **parts, pooling=SumPooling))
-    words, numbers, lengths = classifier.read(["one seven", "two", "eight eight one one"])
+    words, numbers, lengths = classifier.encode(["one seven", "two", "eight eight one one"])
     assert words == (("one", "seven"), ("two",), ("eight", "eight", "one", "one"))
     one, two = classifier.vocabulary.encode(["one", "two"])
     assert numbers.tolist() == [[one, UNKNOWN, 0, 0], [two, 0, 0, 0], [UNKNOWN, UNKNOWN, one, one]]
@@ -427,7 +430,7 @@ def test_unknown_words_are_one_word_and_texts_without_words_are_refused() -> Non
         with pytest.raises(InputError, match=r"^Text 1 has no words: '  '\.$"):
             model.predict(["one", "  "])
         for texts in ([], (), "one"):
-            with pytest.raises(InputError, match="A model reads a list of at least one text"):
+            with pytest.raises(InputError, match="The model needs a list of at least one text"):
                 model.predict(texts)
 
 
@@ -446,35 +449,35 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
         seen[title] = (weights, queries, keys)
         return title
 
-    monkeypatch.setattr("ram.tasks.text.alignment", keep)
+    monkeypatch.setattr("ram.plots.alignment.alignment", keep)
     return seen
 
 
 def test_an_attention_over_a_text_is_drawn_head_by_head(drawn: Drawn) -> None:
     encoder = partial(TransformerEncoder, size=6, num_layers=2, num_heads=3, causal=True)
-    task = LanguageModelTask(Given(SIGNS), partial(LanguageModel, words=vectors, encoder=encoder), NoBaseline, 2).eval()
+    task = LanguageModelTask(Given(SIGNS), partial(LanguageModel, embedding=vectors, encoder=encoder), NoBaseline, 2).eval()
     pictures = task.pictures("test")
-    assert pictures["weights_encoder.layers.1.png"] == "encoder.layers.1.attention"
-    weights, queries, keys = drawn["encoder.layers.0.attention"]
+    assert pictures["weights_encoder.layers.1.png"] == "encoder.layers.1.self_attention"
+    weights, queries, keys = drawn["encoder.layers.0.self_attention"]
     words = ["<start>", "three", "four", "two"]  # of 3, 1, 5, 3 and 3 words, in the order of length the middle one
     assert queries == keys == words
     assert weights.shape == (3, 4, 4)
     assert torch.equal(weights, weights.tril())
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4))
     with record_weights(task.model) as records:
-        task.model(*task.ask(Examples((tuple(words[1:]),)))[:2])
-    torch.testing.assert_close(weights, records["encoder.layers.0.attention"][0][0])
+        task.model(*task.make_batch(Examples((tuple(words[1:]),)))[:2])
+    torch.testing.assert_close(weights, records["encoder.layers.0.self_attention"][0][0])
 
 
 def test_what_is_weighed_step_by_step_is_drawn_together(drawn: Drawn) -> None:
     parts = {"encoder": partial(AttentiveRecurrentEncoder, size=6), "pooling": partial(AttentionPooling, num_queries=2)}
     task = classify(model=parts).eval()
-    assert {"weights_encoder.png", "weights_reader.attention.png"} <= task.pictures("test").keys()
+    assert {"weights_encoder.png", "weights_pooling.attention.png"} <= task.pictures("test").keys()
     weights, queries, keys = drawn["encoder.attention"]
     assert queries == keys and weights.shape == (3, 3)
     torch.testing.assert_close(weights.sum(-1), torch.tensor([0.0, 1.0, 1.0]))  # the first step has no past
     assert torch.equal(weights, weights.tril(-1))
-    weights, queries, _ = drawn["reader.attention.attention"]
+    weights, queries, _ = drawn["pooling.attention.attention"]
     assert queries == ["query 1", "query 2"] and weights.shape == (2, 3)
 
 

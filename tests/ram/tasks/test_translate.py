@@ -25,12 +25,18 @@ from ram.baselines import Baseline, LearnedBaseline, MovingAverageBaseline, NoBa
 from ram.corpora import Examples, Tokens, multi30k, parallel_files, reversal
 from ram.corpora.vocabulary import END, START, UNKNOWN, Vocabulary
 from ram.reinforce import BaselineOutput, Rollout
-from ram.sequence import decoders, encoders
-from ram.sequence.classifiers import ModelOutput, TokenEmbedding
-from ram.sequence.decoders import CrossAttention, Decoder, DecoderOutput, DecoderSizes, Memory
-from ram.sequence.encoders import RecurrentEncoder, TransformerEncoder
+from ram.sequence import encoders, recurrent
+from ram.sequence.context import CrossAttention
+from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.output import ModelOutput
+from ram.sequence.recurrent import RecurrentEncoder
 from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder, Seq2SeqModel
-from ram.tasks.translate import Batch, Search, TextTranslator, TranslateTask, bleu_and_chrf, copied_share
+from ram.sequence.transformer import TransformerDecoder, TransformerEncoder
+from ram.inference.translation import TextTranslator
+from ram.metrics.translation import bleu_and_chrf
+from ram.sequence.search import Search
+from ram.tasks.translate import Batch, TranslateTask, copied_share
 from ram.training import checkpoint
 
 
@@ -69,7 +75,7 @@ def translate(
     corpus = Given(corpus) if isinstance(corpus, Examples) else corpus
     own = TranslateTask.__init__.__annotations__
     parts = {name: options.pop(name) for name in [*options] if name not in own}
-    return TranslateTask(corpus, partial(kind, **({"words": vectors} | parts)), baseline, **options)
+    return TranslateTask(corpus, partial(kind, **({"embedding": vectors} | parts)), baseline, **options)
 
 
 def train(task: TranslateTask, steps: range, optimizer: torch.optim.Optimizer) -> list[float]:
@@ -85,13 +91,15 @@ def train(task: TranslateTask, steps: range, optimizer: torch.optim.Optimizer) -
 
 vectors = partial(TokenEmbedding, size=6)
 bilstm = partial(RecurrentEncoder, size=4, bidirectional=True)
-luong = partial(decoders.RecurrentDecoder, size=8, context=CrossAttention)
-bahdanau = partial(decoders.RecurrentDecoder, cell="gru", size=8, attend="before", context=CrossAttention)
-transformer = partial(decoders.TransformerDecoder, size=8, num_heads=2, num_layers=1, dropout=0.0)
+luong = partial(recurrent.RecurrentDecoder, size=8, bridge="state", context=CrossAttention)
+bahdanau = partial(
+    recurrent.RecurrentDecoder, cell="gru", size=8, bridge="state", attend="before", context=CrossAttention
+)
+transformer = partial(TransformerDecoder, size=8, num_heads=2, num_layers=1, dropout=0.0)
 MODELS: dict[str, dict[str, Any]] = {
     "luong": {"encoder": bilstm, "decoder": luong},
     "bahdanau": {"encoder": bilstm, "decoder": bahdanau},
-    "bottleneck": {"encoder": bilstm, "decoder": partial(decoders.RecurrentDecoder, cell="gru", size=8)},
+    "bottleneck": {"encoder": bilstm, "decoder": partial(recurrent.RecurrentDecoder, cell="gru", size=8, bridge="state")},
     "transformer": {
         "encoder": partial(TransformerEncoder, size=8, num_heads=2, num_layers=1, dropout=0.0),
         "decoder": transformer,
@@ -107,7 +115,7 @@ MODELS: dict[str, dict[str, Any]] = {
 everything_random: dict[str, Any] = {
     "embedding": partial(TokenEmbedding, size=6, dropout=0.2, word_dropout=0.2),
     "encoder": bilstm,
-    "decoder": partial(decoders.RecurrentDecoder, size=8, context=partial(CrossAttention, select=Hard), dropout=0.2),
+    "decoder": partial(recurrent.RecurrentDecoder, size=8, context=partial(CrossAttention, select=Hard), dropout=0.2),
     "dropout": 0.2,
     "scheduled_sampling": 0.5,
 }
@@ -170,7 +178,7 @@ def echo(corpus: Any, **options: Any) -> TranslateTask:
     """Says every word of the source that it knows, and <unknown> for others unless it copies."""
     train = corpus.train if isinstance(corpus, Given) else corpus if isinstance(corpus, Examples) else None
     train = train or corpus.load("train")
-    size = len(Vocabulary.of(train.texts + train.targets, options.get("min_count", 1)))
+    size = len(Vocabulary.from_texts(train.texts + train.targets, options.get("min_count", 1)))
     model = {"embedding": partial(TokenEmbedding, size=size), "encoder": encoders.IdentityEncoder, "decoder": Echo}
     task = translate(corpus, shared_vocabulary=True, **model, **options)
     for module in (task.model.embedding.table, task.model.out):
@@ -191,7 +199,7 @@ def restored(task: TranslateTask, corpus: Any = None, search: Search | None = No
     file.seek(0)
     kind = parts.pop("kind", EncoderDecoder)
     arguments = {
-        "model": partial(kind, **({"words": vectors} | parts)),
+        "model": partial(kind, **({"embedding": vectors} | parts)),
         "corpus": corpus or Given(ANIMALS),
         "search": search or Search(),
         "device": "cpu",
@@ -201,7 +209,7 @@ def restored(task: TranslateTask, corpus: Any = None, search: Search | None = No
 
 def spoken(task: TranslateTask, *texts: str, **options: Any) -> list[list[str]]:
     """What is said of every text, the best first."""
-    found = task.speak(Examples(tuple(tuple(text.split()) for text in texts)), **options)
+    found = task.generate(Examples(tuple(tuple(text.split()) for text in texts)), **options)
     return [[" ".join(words) for words, _ in each] for each in found]
 
 
@@ -209,23 +217,23 @@ def spoken(task: TranslateTask, *texts: str, **options: Any) -> list[list[str]]:
 
 
 def test_every_word_is_asked_for_from_the_source_and_those_before_it_and_so_is_the_end() -> None:
-    asked = by_hand().ask(pairs("y x: a b", "z: a c a"))
-    assert asked.sources.numbers.tolist() == [[4, 5], [UNKNOWN, 0]]  # y three times, x twice
+    asked = by_hand().make_batch(pairs("y x: a b", "z: a c a"))
+    assert asked.sources.token_ids.tolist() == [[4, 5], [UNKNOWN, 0]]  # y three times, x twice
     assert asked.sources.lengths.tolist() == [2, 1]
-    assert asked.inputs.tolist() == [[START, A, B, 0], [START, A, UNKNOWN, A]]
-    assert asked.right.tolist() == [[A, B, END, -100], [A, UNKNOWN, A, END]]
-    assert asked.sources.copies is None
+    assert asked.decoder_inputs.tolist() == [[START, A, B, 0], [START, A, UNKNOWN, A]]
+    assert asked.targets.tolist() == [[A, B, END, -100], [A, UNKNOWN, A, END]]
+    assert asked.sources.copy_ids is None
 
 
 def test_words_that_are_copied_are_asked_for_by_numbers_of_their_own() -> None:
     task = echo(pairs("i am x: hello x", "i am y: hello y"), copy=True, min_count=2)
-    known = {word: number for number, word in enumerate(task.languages.target.names(range(9)))}
+    known = {word: number for number, word in enumerate(task.vocabularies.target.ids_to_tokens(range(9)))}
     assert known.keys() == {"<padding>", "<unknown>", "<start>", "<end>", "am", "hello", "i", "x", "y"}
-    asked = task.ask(pairs("i am zorblo: hello zorblo gnu", "x: x"))
+    asked = task.make_batch(pairs("i am zorblo: hello zorblo gnu", "x: x"))
     assert asked.sources.unknown == (("zorblo",), ())
-    assert asked.sources.copies is not None
-    assert asked.sources.copies.tolist() == [[known["i"], known["am"], 9], [known["x"], 0, 0]]
-    assert asked.right.tolist() == [[known["hello"], 9, UNKNOWN, END], [known["x"], END, -100, -100]]
+    assert asked.sources.copy_ids is not None
+    assert asked.sources.copy_ids.tolist() == [[known["i"], known["am"], 9], [known["x"], 0, 0]]
+    assert asked.targets.tolist() == [[known["hello"], 9, UNKNOWN, END], [known["x"], END, -100, -100]]
 
 
 # A step.
@@ -263,7 +271,7 @@ def test_where_words_are_copied_a_smoothed_share_goes_to_those_that_are_known() 
     """Half of the time it copies what it looks at, else all of its own five words are as likely."""
     corpus = pairs("b zorblo: b zorblo", "b: b", "b: a")
     task = echo(corpus, copy=True, min_count=3, label_smoothing=0.2, batch_size=3).train()
-    assert len(task.languages.target) == 5  # b and the special ones
+    assert len(task.vocabularies.target) == 5  # b and the special ones
     for module in (task.model.out, task.model.gate):
         module.weight.data.zero_()
         module.bias.data.zero_()
@@ -284,10 +292,10 @@ def test_what_fills_a_batch_up_changes_nothing(name: str) -> None:
     task = translate(ANIMALS, batch_size=4, **MODELS[name])
     costs = []
     for row in range(4):
-        asked = task.ask(ANIMALS.choose([row]))
+        asked = task.make_batch(ANIMALS.select([row]))
         sources = asked.sources
-        said = task.model(sources.numbers, sources.lengths, asked.inputs, sources.copies)
-        costs += [-said.logits[0, at].log_softmax(-1)[word].item() for at, word in enumerate(asked.right[0].tolist())]
+        said = task.model(sources.token_ids, sources.lengths, asked.decoder_inputs, sources.copy_ids)
+        costs += [-said.logits[0, at].log_softmax(-1)[word].item() for at, word in enumerate(asked.targets[0].tolist())]
     assert len(costs) == 4 + 3 + 2 + 4
     assert task(0).loss.item() == pytest.approx(sum(costs) / 13, rel=1e-5)
 
@@ -319,7 +327,7 @@ def test_the_words_of_the_source_are_asked_for_with_their_weight(weight: float) 
 
 
 def test_a_model_that_does_not_say_the_source_has_no_loss_of_it() -> None:
-    with pytest.raises(InputError, match=r"^task\.source_weight=0\.5 needs a model that says the source"):
+    with pytest.raises(InputError, match=r"^task\.source_weight=0\.5 needs a model of the source"):
         translate(ANIMALS, **MODELS["luong"], source_weight=0.5)
     assert "loss/source" not in translate(ANIMALS, **MODELS["continuation"])(0).metrics()
 
@@ -361,7 +369,7 @@ def deterministic(**options: Any) -> TranslateTask:
     corpus = Given(pairs("x: a b c c", "y: a b c"))
     model = {"embedding": partial(TokenEmbedding, size=7), "encoder": encoders.IdentityEncoder, "decoder": Chain}
     task = translate(corpus, **model, **options)
-    assert task.languages.target.names([4, 5, 6]) == ["c", "a", "b"]
+    assert task.vocabularies.target.ids_to_tokens([4, 5, 6]) == ["c", "a", "b"]
     task.model.embedding.table.weight.data = torch.full((7, 7), -100.0)
     for word, after in [(START, 6), (5, 4), (6, 4), (4, 4)]:
         task.model.embedding.table.weight.data[word, after] = 0
@@ -370,18 +378,18 @@ def deterministic(**options: Any) -> TranslateTask:
 
 
 def inputs(task: TranslateTask, examples: Examples) -> tuple[Batch, Tensor]:
-    asked = task.ask(examples)
-    return asked, task._inputs(asked)
+    asked = task.make_batch(examples)
+    return asked, task._sampled_inputs(asked)
 
 
 def test_all_words_are_replaced_by_what_the_model_says_in_their_place() -> None:
     task = deterministic(scheduled_sampling=1.0)
     task.progress = 1.0
     asked, given = inputs(task, pairs("x: a b a"))
-    assert asked.inputs.tolist() == [[START, 5, 6, 5]]
+    assert asked.decoder_inputs.tolist() == [[START, 5, 6, 5]]
     # Told from the right words: b at the start, c after a, c after b.
     assert given.tolist() == [[START, 6, 4, 4]]
-    assert asked.right.tolist() == [[5, 6, 5, END]]  # what is right is as it was
+    assert asked.targets.tolist() == [[5, 6, 5, END]]  # what is right is as it was
 
 
 def test_at_the_start_of_training_and_without_the_option_no_word_is_replaced() -> None:
@@ -389,7 +397,7 @@ def test_at_the_start_of_training_and_without_the_option_no_word_is_replaced() -
         task = deterministic(scheduled_sampling=share)
         task.progress = progress
         asked, given = inputs(task, pairs("x: a b a", "y: a"))
-        assert torch.equal(given, asked.inputs)
+        assert torch.equal(given, asked.decoder_inputs)
 
 
 @pytest.mark.parametrize(("share", "progress"), [(0.5, 1.0), (1.0, 0.25), (0.8, 0.5)])
@@ -399,7 +407,7 @@ def test_the_share_of_replaced_words_rises_with_the_progress(share: float, progr
     torch.manual_seed(0)
     asked, given = inputs(task, pairs(*["x: a b a b a b a b a b a"] * 400))
     assert (given[:, 0] == START).all()
-    replaced = (given != asked.inputs)[:, 1:].double()
+    replaced = (given != asked.decoder_inputs)[:, 1:].double()
     assert given[:, 1:][replaced.bool()].unique().tolist() == [4, 6]
     expected = share * progress
     assert replaced.mean().item() == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 4400))
@@ -461,7 +469,7 @@ class Remembering(Baseline):
 
 HARD = {
     "encoder": bilstm,
-    "decoder": partial(decoders.RecurrentDecoder, size=8, context=partial(CrossAttention, select=Hard)),
+    "decoder": partial(recurrent.RecurrentDecoder, size=8, context=partial(CrossAttention, select=Hard)),
 }
 
 
@@ -474,11 +482,11 @@ def test_a_choice_is_paid_with_the_log_probability_of_its_word_and_of_those_afte
     ((_, returns),) = task.baseline.seen
 
     torch.manual_seed((2 << 32) + 1)
-    asked = task.ask(ANIMALS.choose(task._batches(1)))
-    said = task.model(asked.sources.numbers, asked.sources.lengths, asked.inputs)
+    asked = task.make_batch(ANIMALS.select(task._batches(1)))
+    said = task.model(asked.sources.token_ids, asked.sources.lengths, asked.decoder_inputs)
     assert said.log_prob is not None
     policy, rewards = 0.0, []
-    for row, right in enumerate(asked.right.tolist()):
+    for row, right in enumerate(asked.targets.tolist()):
         words = [word for word in right if word != -100]
         shares = [said.logits[row, step].softmax(-1)[word].item() for step, word in enumerate(words)]
         rewards.append([math.log(share) for share in shares])
@@ -506,8 +514,8 @@ def test_a_baseline_is_told_what_was_known_before_each_choice() -> None:
     assert rollout.features.shape == (4, 4, 8) and returns.shape == (4, 4)
     assert not rollout.features[0].any()  # before the first step nothing has been read
     assert rollout.features[1:].flatten(0, 1).any(-1).all()
-    asked = task.ask(ANIMALS.choose(task._batches(1)))
-    assert torch.equal(rollout.mask, (asked.right != -100).mT)
+    asked = task.make_batch(ANIMALS.select(task._batches(1)))
+    assert torch.equal(rollout.mask, (asked.targets != -100).mT)
     assert torch.equal(rollout.active, rollout.mask)
     assert rollout.group.tolist() == [0, 1, 2, 3]
     assert not rollout.reward.requires_grad and not rollout.reward[~rollout.mask].any()
@@ -520,18 +528,18 @@ def test_a_baseline_is_told_what_was_known_before_each_choice() -> None:
 @pytest.mark.parametrize("baseline", [NoBaseline, MovingAverageBaseline, LearnedBaseline])
 def test_the_gradient_of_the_choices_is_that_of_the_expected_reward(baseline: Any) -> None:
     """Two words to read at each of two steps, of which the second knows what was read at the first."""
-    decoder = partial(decoders.RecurrentDecoder, size=4, context=partial(CrossAttention, select=Hard))
+    decoder = partial(recurrent.RecurrentDecoder, size=4, context=partial(CrossAttention, select=Hard))
     parts = {"encoder": encoders.IdentityEncoder, "embedding": partial(TokenEmbedding, size=4), "decoder": decoder}
     task = translate(pairs(*["x y: a"] * 5_000), baseline, batch_size=5_000, seed=1, **parts)
-    task.model.source_words.table.weight.data *= 6  # so that it matters what is read
+    task.model.source_embedding.table.weight.data *= 6  # so that it matters what is read
     task.model.out.weight.data *= 6
     score = task.model.decoder.context.attention.score.weight.weight
     torch.manual_seed(0)
-    asked = task.ask(task.split("train").choose(range(500)))
-    said = task.model(asked.sources.numbers, asked.sources.lengths, asked.inputs)
+    asked = task.make_batch(task.split("train").select(range(500)))
+    said = task.model(asked.sources.token_ids, asked.sources.lengths, asked.decoder_inputs)
     assert said.log_prob is not None and said.weights is not None
     ways = said.weights.argmax(-1).tolist()
-    rewards = said.logits.log_softmax(-1).gather(-1, asked.right[..., None])[..., 0].sum(1).detach()
+    rewards = said.logits.log_softmax(-1).gather(-1, asked.targets[..., None])[..., 0].sum(1).detach()
     expected, total = torch.zeros(()), 0.0
     for way in product([0, 1], repeat=2):
         row = ways.index(list(way))
@@ -577,8 +585,8 @@ def test_the_measures_do_not_depend_on_how_batches_are_cut(name: str, monkeypatc
     measured = task.evaluate("test")
     weighs = name not in ("bottleneck", "continuation", "causal")
     assert ("alignment_error" in measured) == weighs
-    for room in ("corpus", "translate"):
-        monkeypatch.setattr(f"ram.tasks.{room}.EVALUATION_BATCH", 1)
+    for module in ("ram.tasks.corpus", "ram.inference.translation"):
+        monkeypatch.setattr(f"{module}.EVALUATION_BATCH_SIZE", 1)
     assert task.evaluate("test") == pytest.approx(measured, rel=1e-4)
     assert task.evaluate("validation").keys() == measured.keys() - {"alignment_error"}
 
@@ -590,7 +598,7 @@ def test_it_says_the_likeliest_word_by_word_or_by_the_beam_that_was_asked_for() 
     assert spoken(wide, "x") == [["b"]]
     assert spoken(wide, "x", beam_size=1) == [["a b"]]
     assert spoken(wide, "x", "y x", n_best=2) == [["b", "a b"]] * 2
-    ((_, best), (_, second)) = wide.speak(pairs("x: b"), n_best=2)[0]
+    ((_, best), (_, second)) = wide.generate(pairs("x: b"), n_best=2)[0]
     assert best.log_prob == pytest.approx(math.log(0.36), rel=1e-5)
     assert second.log_prob == pytest.approx(math.log(0.27), rel=1e-5)
     mean = by_hand(search=Search(beam_size=2)).eval()  # over the words: 0.6 = 0.36^(1/2) against 0.646 = 0.27^(1/3)
@@ -629,7 +637,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleu_on_what_is_said() -> None:
 
 def test_bleu_by_hand() -> None:
     """Of the words 4/5 are right, of the pairs 3/4, then 2/3 and 1/2; nothing is too short."""
-    one = FOUND.choose([1])
+    one = FOUND.select([1])
     measured = echo(Given(FOUND, test=one)).evaluate("test")
     assert measured["bleu"] == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4))
     short = bleu_and_chrf(["a b c d"], [["a b c d e"]])["bleu"]
@@ -683,7 +691,7 @@ def test_alignments_by_hand(decoder: str) -> None:
             context = partial(CrossAttention, select=select)
             parts = {
                 "encoder": bilstm,
-                "decoder": partial(decoders.RecurrentDecoder, size=8, context=context, attend=read),
+                "decoder": partial(recurrent.RecurrentDecoder, size=8, context=context, attend=read),
             }
         return translate(corpus, **parts).eval().evaluate("validation")["alignment_error"]
 
@@ -724,7 +732,7 @@ def test_the_order_of_the_texts_is_kept_and_each_is_spoken_as_if_alone(name: str
 
 
 def test_more_texts_than_are_spoken_together_are_spoken_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.translate.EVALUATION_BATCH", 2)
+    monkeypatch.setattr("ram.inference.translation.EVALUATION_BATCH_SIZE", 2)
     texts = ["no", "two", "cat", "dog", "a cat", "yes", "on the mat"]
     assert spoken(echo(FOUND), *texts) == [[text] for text in texts]
 
@@ -739,11 +747,11 @@ def test_a_text_longer_than_the_positions_is_refused_before_training_and_when_it
     fits = pairs("a b c: a", "b: b")
     for split in ("train", "validation", "test"):
         long = {split: pairs("b: b", "a b c a: a")}
-        told = rf"^A text in the {split} split has 4 words or pieces, and the model positions for 3: .*\(a b c a "
+        told = rf"^A text in the {split} split has 4 tokens, but the model has 3 positions: .*\(a b c a "
         with pytest.raises(InputError, match=told):
             translate(Given(**({"train": fits, "validation": fits, "test": fits} | long)), **parts)
     task = translate(fits, **parts).eval()
-    told = r"^A text to be read has 4 words or pieces, and the model positions for 3: .* \(c b a b \.\.\.\)\.$"
+    told = r"^A text to translate has 4 tokens, but the model has 3 positions: .* \(c b a b \.\.\.\)\.$"
     with pytest.raises(InputError, match=told):
         spoken(task, "a", "c b a b", "b")
     with pytest.raises(InputError, match=told):
@@ -755,7 +763,7 @@ def test_a_target_longer_than_the_positions_is_refused_before_training() -> None
     parts = {"encoder": bilstm, "decoder": decoder}
     fits = pairs("a: b b", "b: b")  # with the start symbol three
     translate(fits, **parts)(0)
-    told = r"^A text to be said in the train split has 4 words or pieces, and the model positions for 3"
+    told = r"^A text to generate in the train split has 4 tokens, but the model has 3 positions"
     with pytest.raises(InputError, match=told):
         translate(pairs("a: b b b", "b: b"), **parts)
 
@@ -771,7 +779,7 @@ def test_positions_are_counted_in_pieces_and_the_line_is_told(tmp_path: Path) ->
         TransformerEncoder, size=8, num_heads=2, num_layers=1, positions=partial(LearnedPositions, max_length=6)
     )
     with pytest.raises(
-        InputError, match=r"^A text in .*/a, line 3, has \d+ words or pieces, and the model positions for 6"
+        InputError, match=r"^A text in .*/a, line 3, has \d+ tokens, but the model has 6 positions"
     ):
         translate(corpus, encoder=long, decoder=luong, subwords=20, shared_vocabulary=True)
     assert test.lines is not None and all(" line " in line for line in test.lines)
@@ -811,7 +819,7 @@ def test_a_pair_longer_than_the_positions_of_a_continuation_is_refused_before_tr
     fits, long = pairs("a b a: b a", "a: b"), pairs("a b a: b a b", "a: b")
     task = translate(fits, **parts)
     assert math.isfinite(task(0).loss.item()) and math.isfinite(task.eval().evaluate("test")["perplexity"])
-    told = rf"^A text to be said in the {split} split has 8 words or pieces, and the model positions for 7"
+    told = rf"^A text to generate in the {split} split has 8 tokens, but the model has 7 positions"
     with pytest.raises(InputError, match=told):
         translate(Given(**({"train": fits, "validation": fits, "test": fits} | {split: long})), **parts)
 
@@ -839,9 +847,9 @@ def test_names_never_heard_are_said_with_their_own_spelling_and_marked() -> None
     assert task.evaluate("test")["exact"] == pytest.approx(100 * 2 / 3)
     drawn = task.pictures("test")
     assert drawn["translations.txt"] == (
-        "source  my name is zorblo\nright   my name is zorblo\nsaid    my name is [zorblo]\n\n"
-        "source  am gnu\nright   am gnu\nsaid    am [gnu]\n\n"
-        "source  hello\nright   gnu\nsaid    hello\n"
+        "source      my name is zorblo\nreference   my name is zorblo\nprediction  my name is [zorblo]\n\n"
+        "source      am gnu\nreference   am gnu\nprediction  am [gnu]\n\n"
+        "source      hello\nreference   gnu\nprediction  hello\n"
     )
     model = restored(
         task,
@@ -868,7 +876,7 @@ def test_saying_that_a_word_is_unknown_is_no_hit() -> None:
     task = echo(NAMES)  # says <unknown> for names, as the targets are numbered
     asked = Examples((("am", "gnu"),), (("am", "gnu"),))
     task._splits["test"] = asked
-    assert task.ask(asked).right.tolist() == [[task.languages.target.encode(["am"])[0], UNKNOWN, END]]
+    assert task.make_batch(asked).targets.tolist() == [[task.vocabularies.target.encode(["am"])[0], UNKNOWN, END]]
     assert task.evaluate("test")["accuracy"] == pytest.approx(100 * 2 / 3)
 
 
@@ -896,7 +904,7 @@ def test_of_pieces_whole_words_are_marked() -> None:
         "embedding": partial(TokenEmbedding, size=7),
     }
     task = translate(corpus, subwords=7, shared_vocabulary=True, **parts).eval()
-    subwords = task.languages.target.names(range(7))
+    subwords = task.vocabularies.target.ids_to_tokens(range(7))
     assert sorted(subwords[4:]) == ["_", "a", "b"]  # every word has three
     for module in (task.model.embedding.table, task.model.out):
         module.weight.data = torch.eye(7)
@@ -906,11 +914,11 @@ def test_of_pieces_whole_words_are_marked() -> None:
     task.model.gate.weight.data[0, subwords.index("b")] = -100  # it copies b alone
     task.model.gate.bias.data.fill_(50)
     lines = task.pictures("test")["translations.txt"].splitlines()
-    assert lines[2] == "said    aa [bb]" and lines[6] == "said    [bb] aa"
+    assert lines[2] == "prediction  aa [bb]" and lines[6] == "prediction  [bb] aa"
 
 
 def test_pieces_are_copied_from_pieces_of_the_same_kind_alone() -> None:
-    told = r"^task\.model\.copy=true of task\.subwords needs both to be the same: set shared_vocabulary=true\.$"
+    told = r"^task\.model\.copy=true with task\.subwords needs task\.shared_vocabulary=true\.$"
     with pytest.raises(InputError, match=told):
         translate(ANIMALS, subwords=24, **MODELS["copy"])
     translate(ANIMALS, subwords=30, shared_vocabulary=True, **MODELS["copy"])(0)
@@ -963,32 +971,32 @@ def test_an_alignment_is_of_what_was_said_and_read(drawn: Drawn) -> None:
 def test_right_texts_are_counted_by_their_length() -> None:
     test = pairs("no: no", "yes: no", "yes: yes", "a cat: a cat", "two men sat: two men are here")
     task = echo(Given(FOUND, test=test))
-    assert task.pictures("test")["lengths.csv"] == "length,right,texts\n1,2,3\n2,1,1\n3,0,1\n"
+    assert task.pictures("test")["lengths.csv"] == "length,correct,texts\n1,2,3\n2,1,1\n3,0,1\n"
 
 
 def test_only_some_texts_are_written() -> None:
     assert FOUND.targets is not None
     many = Examples(FOUND.texts * 10, FOUND.targets * 10)
     told = echo(Given(FOUND, test=many)).pictures("test")["translations.txt"]
-    assert told.count("source  ") == told.count("right   ") == told.count("said    ") == 24
+    assert told.count("source      ") == told.count("reference   ") == told.count("prediction  ") == 24
 
 
 def test_nothing_said_is_drawn_too() -> None:
     task = by_hand(following={**NEXT, START: {END: 1.0}}).eval()
     assert spoken(task, "x") == [[""]]
     assert task.evaluate("test")["exact"] == 0
-    assert "said    \n" in task.pictures("test")["translations.txt"]
+    assert "prediction  \n" in task.pictures("test")["translations.txt"]
     silent = echo(NAMES, copy=True)
     silent.model.out.bias.data[END], silent.model.gate.bias.data[0] = 1000, 1000
     assert spoken(silent, "am gnu") == [[""]]
-    assert "said    \n" in silent.pictures("test")["translations.txt"]
+    assert "prediction  \n" in silent.pictures("test")["translations.txt"]
 
 
 # Going on.
 
 
 @pytest.mark.parametrize("baseline", [MovingAverageBaseline, LearnedBaseline])
-@pytest.mark.parametrize("pieces", [None, 24])
+@pytest.mark.parametrize("subwords", [None, 24])
 def test_resuming_equals_going_on(baseline: Any, subwords: int | None) -> None:
     def build() -> tuple[TranslateTask, torch.optim.Optimizer]:
         task = translate(ANIMALS, baseline, batch_size=2, subwords=subwords, seed=5, **everything_random)
@@ -1015,16 +1023,16 @@ def test_resuming_equals_going_on(baseline: Any, subwords: int | None) -> None:
 @pytest.mark.parametrize(
     ("other", "options", "told"),
     [
-        (pairs("x y: a b", "y: d a"), {}, "the target words of the corpus are not those it was trained on, 'c' for"),
-        (pairs("x z: a b", "z: c a"), {}, "the source words of the corpus are not those it was trained on, 'y' for"),
+        (pairs("x y: a b", "y: d a"), {}, "the target words of the corpus differ from those of training, for example 'c'"),
+        (pairs("x z: a b", "z: c a"), {}, "the source words of the corpus differ from those of training, for example 'y'"),
         (
             pairs("x y: a b", "y: c c"),
             {},
-            "the target words of the corpus are not those it was trained on: ",
+            "the target words of the corpus differ from those of training: ",
         ),  # another order
-        (pairs("x y: a b", "y: c a d"), {}, "the target words of the corpus are not those it was trained on, 'd' for"),
+        (pairs("x y: a b", "y: c a d"), {}, "the target words of the corpus differ from those of training, for example 'd'"),
         (pairs("x y: a b", "y: c a"), {"shared_vocabulary": True}, ""),
-        (pairs("x y: a b", "y: c a"), {"pieces": 8}, ""),
+        (pairs("x y: a b", "y: c a"), {"subwords": 8}, ""),
     ],
 )
 def test_the_state_of_other_words_is_refused(other: Examples, options: dict[str, Any], told: str) -> None:
@@ -1039,7 +1047,7 @@ def test_the_state_of_other_words_is_refused(other: Examples, options: dict[str,
 # What is restored.
 
 
-@pytest.mark.parametrize("pieces", [None, 30])
+@pytest.mark.parametrize("subwords", [None, 30])
 @pytest.mark.parametrize("name", ["luong", "copy", "transformer", "causal"])
 def test_what_is_restored_is_the_trained_model_without_its_corpus(name: str, subwords: int | None) -> None:
     class Absent(Given):
@@ -1089,7 +1097,7 @@ def test_translations_are_sampled_with_their_probabilities() -> None:
 def test_texts_that_cannot_be_translated_are_refused_in_a_sentence() -> None:
     model = restored(translate(ANIMALS, **MODELS["luong"]), **MODELS["luong"])
     for texts in ([], (), "der hund"):
-        with pytest.raises(InputError, match=r"^A model translates a list of at least one text\.$"):
+        with pytest.raises(InputError, match=r"^The model needs a list of at least one text\.$"):
             model.translate(texts)
     with pytest.raises(InputError, match=r"^Text 1 has no words: '  '\.$"):
         model.translate(["der", "  "])
@@ -1124,14 +1132,14 @@ def test_a_beam_of_none_is_refused() -> None:
     [
         ({"batch_size": 0}, r"^task\.batch_size must be at least 1, got 0\.$"),
         ({"min_count": 0}, r"^task\.min_count must be at least 1, got 0\.$"),
-        ({"min_count": 9}, r"^No word comes up as often as task\.min_count=9: lower it\.$"),
+        ({"min_count": 9}, r"^No word occurs task\.min_count=9 times: lower it\.$"),
         ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\), got 1\.0\.$"),
         ({"label_smoothing": math.nan}, r"^task\.label_smoothing must be in \[0, 1\), got nan\.$"),
         ({"scheduled_sampling": 1.1}, r"^task\.scheduled_sampling must be in \[0, 1\], got 1\.1\.$"),
         ({"gamma": -0.1}, r"^task\.gamma must be in \[0, 1\], got -0\.1\.$"),
         ({"monitor": "chrf"}, r"^task\.monitor must be exact, perplexity, or bleu with task\.bleu=true; got 'chrf'\.$"),
         ({"monitor": "bleu", "bleu": False}, r"^task\.monitor must be exact, .*; got 'bleu'\.$"),
-        ({"pieces": 1000}, r"^task\.subwords=1000 cannot be found in the corpus"),
+        ({"subwords": 1000}, r"^task\.subwords=1000 is too large for the corpus"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, Any], told: str) -> None:
@@ -1169,8 +1177,8 @@ def test_a_corpus_without_words_to_say_is_refused() -> None:
 def test_a_corpus_that_cannot_write_its_targets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tags = Examples((("two", "dogs"), ("dogs",)), (("Aa", "aa."), ("Aa",)))
     monkeypatch.setattr(multi30k.Multi30k, "load", lambda source, split: tags)
-    with pytest.raises(InputError, match=r"^task=translate needs a corpus that can write what is said, such"):
-        translate(multi30k.Multi30k(ask="tags"), **MODELS["luong"])
+    with pytest.raises(InputError, match=r"^task=translate needs a corpus with a detokenizer, such"):
+        translate(multi30k.Multi30k(targets="tags"), **MODELS["luong"])
 
 
 # What is learnt.
@@ -1201,7 +1209,7 @@ LEARNT = Given(backwards(640, 0), test=backwards(100, 1))
 LEARNERS: dict[str, dict[str, Any]] = {
     "luong": {
         "encoder": partial(RecurrentEncoder, cell="gru", size=16, bidirectional=True),
-        "decoder": partial(decoders.RecurrentDecoder, cell="gru", size=32, context=CrossAttention),
+        "decoder": partial(recurrent.RecurrentDecoder, cell="gru", size=32, context=CrossAttention),
     },
     "continuation": {
         "kind": DecoderOnly,
@@ -1252,7 +1260,7 @@ def capitals(count: int) -> Examples:
 def test_the_word_that_is_to_be_said_is_learnt_to_be_chosen() -> None:
     """The vectors of words stay as they are, so that what is read depends on the trained choice alone."""
     decoder = partial(
-        decoders.RecurrentDecoder, cell="gru", size=16, bridge="none", context=partial(CrossAttention, select=Hard)
+        recurrent.RecurrentDecoder, cell="gru", size=16, bridge="none", context=partial(CrossAttention, select=Hard)
     )
     parts = {
         "embedding": partial(TokenEmbedding, size=16),

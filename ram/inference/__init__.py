@@ -1,0 +1,1 @@
+"""Trained models, as ram.load returns them: one class per kind of model."""
