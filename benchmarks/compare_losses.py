@@ -26,7 +26,10 @@ from omegaconf import DictConfig, OmegaConf
 
 name, steps, data = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 from ram.config import config_folder
-from ram.train import Job
+try:
+    from ram.training.job import Job
+except ImportError:  # an older checkout
+    from ram.train import Job
 
 
 def move(node):  # data sets are looked up below --data

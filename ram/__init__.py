@@ -23,14 +23,14 @@ def load(run: str | Path, device: str = "cpu") -> Any:
 
     Returns:
         For glimpses a :class:`ram.tasks.glimpse.GlimpsePredictor`, with ``predict(images)``; for texts a
-        :class:`ram.tasks.classify_text.TextClassifier` or :class:`ram.tasks.tag.TextTagger`, with
-        ``predict(texts)``, a :class:`ram.tasks.language_model.TextGenerator`, with ``sample()``,
-        or a :class:`ram.tasks.translate.TextTranslator`, with ``translate(texts)``, ``n_best(texts, n)`` and
+        :class:`ram.inference.text.TextClassifier` or :class:`ram.inference.text.TextTagger`, with
+        ``predict(texts)``, a :class:`ram.inference.text.TextGenerator`, with ``sample()``,
+        or a :class:`ram.inference.translation.TextTranslator`, with ``translate(texts)``, ``n_best(texts, n)`` and
         ``sample(texts)``.
 
     Raises:
         envs.InputError: if the folder is none of a run, or its checkpoint does not serve.
     """
-    from ram.evaluate import load_model  # imports Hydra, which environments alone do not need
+    from ram.inference.load import load_model  # imports Hydra, which environments alone do not need
 
     return load_model(Path(run), device)

@@ -1,4 +1,4 @@
-"""Configurations: where they lie, what they may say, and the objects they stand for."""
+"""Configurations: where the files are, which options are valid, and how objects are built from them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from yaml import YAMLError
 
 from envs.errors import InputError
 
-_OURS = ("torch", "ram", "envs")
-_INSTANTIATION = ("_target_", "_partial_")
+_PACKAGES = ("torch", "ram", "envs")
+_HYDRA_KEYS = ("_target_", "_partial_")
 
 
 def config_folder() -> Path:
-    """The folder of Hydra's groups: ``ram/conf`` of an installed wheel, else ``conf`` of the checkout."""
+    """Returns the folder of the configuration: ``ram/conf`` of an installed wheel, else ``conf`` of the checkout."""
     package = Path(__file__).parent
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "config.yaml").is_file():
@@ -34,10 +34,10 @@ def config_folder() -> Path:
 
 
 def check(config: DictConfig) -> None:
-    """Refuses what no constructor would understand, before anything is built.
+    """Checks a configuration before anything is built.
 
-    Every ``_target_`` must lie in torch, ram, envs or a module of the current folder; every option must be a parameter
-    of its target and of its type; numbers must be finite; and the root may hold only what the shipped one does.
+    Every ``_target_`` must be in torch, ram, envs or a module of the current folder; every option must be a parameter
+    of its target and fit its type; numbers must be finite; and the root may contain only the shipped options.
 
     Raises:
         InputError: naming the option.
@@ -49,10 +49,10 @@ def check(config: DictConfig) -> None:
         name = f"{error.full_key}: " if error.full_key else ""
         raise InputError(f"{name}{reason}.") from error
     assert isinstance(plain, dict)
-    allowed = _roots(config)
+    allowed = _root_options(config)
     for unknown in map(str, plain.keys() - allowed):
-        raise InputError(f"{unknown} is no option of the configuration; it has {', '.join(sorted(allowed))}.")
-    for name, value in _leaves(plain):
+        raise InputError(f"{unknown} is not an option of the configuration; it has {', '.join(sorted(allowed))}.")
+    for name, value in _named_values(plain):
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, got {value}.")
     try:
@@ -65,47 +65,46 @@ def check(config: DictConfig) -> None:
         value = plain.get(name)
         if not isinstance(value, int) or value < least:
             raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    # Groups first: there an option has the name that the user typed; env and task refer to them.
+    # env and task last: they refer to the other groups, whose options should be named as the user gave them.
     for group in sorted(plain, key=lambda name: ("env", "task").index(name) if name in ("env", "task") else -1):
         _check_node(str(group), plain[group])
 
 
-def _roots(config: DictConfig) -> set[str]:
-    """What may stand at the root: the shipped options, the groups of the task, and what an option refers to."""
+def _root_options(config: DictConfig) -> set[str]:
+    """Returns the valid names at the root: the shipped options, the groups of the task, and interpolated names."""
     shipped = config_folder()
     root = OmegaConf.load(shipped / "config.yaml")
-    task = OmegaConf.select(config, "task._target_")
+    target = OmegaConf.select(config, "task._target_")
     tasks = [OmegaConf.load(file) for file in (shipped / "task").glob("*.yaml")]
-    files = [root, *(file for file in tasks if OmegaConf.select(file, "_target_") == task)]
-    chosen = [
-        entry for file in files for entry in OmegaConf.select(file, "defaults") or [] if isinstance(entry, DictConfig)
-    ]
-    groups = {str(group).removeprefix("/").split("@")[0] for entry in chosen for group in entry}
-    groups = {group for group in groups if group != "experiment" and not group.startswith("override ")}
-    leaves = (str(value) for _, value in _leaves(OmegaConf.to_container(config, resolve=False)))
-    referred = {value.strip("${}").split(".")[0] for value in leaves if value.startswith("${")}
-    return groups | referred | set(map(str, root)) - {"defaults", "hydra"}
+    files = [root, *(task for task in tasks if OmegaConf.select(task, "_target_") == target)]
+    defaults = [entry for file in files for entry in OmegaConf.select(file, "defaults") or []]
+    names = [str(name) for entry in defaults if isinstance(entry, DictConfig) for name in entry]
+    # The groups of the root file have plain names; those of a task are at the root if their package is _global_.
+    groups = {name.partition("@_global_.")[2] or name for name in names if "@_global_." in name or name.isidentifier()}
+    values = (str(value) for _, value in _named_values(OmegaConf.to_container(config, resolve=False)))
+    interpolated = {value.strip("${}").split(".")[0] for value in values if value.startswith("${")}
+    return (groups - {"experiment"}) | interpolated | set(map(str, root)) - {"defaults", "hydra"}
 
 
 def build(node: DictConfig, **arguments: Any) -> Any:
-    """The object that a node with a ``_target_`` stands for. Its parts are built first.
+    """Builds the object of a node with a ``_target_``, its parts first.
 
     Raises:
-        InputError: what a constructor says about its arguments.
+        InputError: if a constructor rejects its arguments.
     """
     try:
         return instantiate(node, _convert_="all", **arguments)
     except InstantiationException as error:
-        raise (error.__cause__ or error) from None  # an InputError is told in a sentence, a defect with its traceback
+        raise (error.__cause__ or error) from None  # an InputError, or a defect with its traceback
 
 
-def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _named_values(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(node, dict):
         for key, value in node.items():
-            yield from _leaves(value, f"{name}.{key}" if name else str(key))
+            yield from _named_values(value, f"{name}.{key}" if name else str(key))
     elif isinstance(node, list):
         for position, value in enumerate(node):
-            yield from _leaves(value, f"{name}[{position}]")
+            yield from _named_values(value, f"{name}[{position}]")
     else:
         yield name, node
 
@@ -117,53 +116,53 @@ def _check_node(name: str, node: Any) -> None:
     if not isinstance(node, dict):
         return
     if "_target_" in node:
-        target = _locate(name, node["_target_"])
+        target = _import_target(name, node["_target_"])
         parameters = inspect.signature(target).parameters
         open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-        hints = _hints(target)
+        hints = _type_hints(target)
         for option, value in node.items():
-            if option in _INSTANTIATION or (open_ended and option not in parameters):
+            if option in _HYDRA_KEYS or (open_ended and option not in parameters):
                 continue
             if option not in parameters:
                 offered = [each for each in parameters if each in node] or list(parameters)
                 raise InputError(
-                    f"{name}.{option} is no option of {node['_target_']}; it has {', '.join(sorted(offered))}."
+                    f"{name}.{option} is not an option of {node['_target_']}; it has {', '.join(sorted(offered))}."
                 )
-            if option in hints and not _fits(value, hints[option]):
-                raise InputError(f"{name}.{option} must be {_spell(hints[option])}, got {value!r}.")
+            if option in hints and not _fits_type(value, hints[option]):
+                raise InputError(f"{name}.{option} must be {_describe_type(hints[option])}, got {value!r}.")
     for option, value in node.items():
         _check_node(f"{name}.{option}", value)
 
 
-def _locate(name: str, target: Any) -> Callable[..., Any]:
+def _import_target(name: str, target: Any) -> Callable[..., Any]:
     module_name, _, attribute = str(target).rpartition(".")
     try:
         module = importlib.import_module(module_name)
         found: Callable[..., Any] = getattr(module, attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{name}._target_: {target} cannot be imported ({error}).") from error
-    file = getattr(module, "__file__", None)
-    own = file is not None and Path.cwd() in Path(file).resolve().parents and "site-packages" not in Path(file).parts
-    if module_name.split(".")[0] not in _OURS and not own:
-        raise InputError(f"{name}._target_: {target} lies outside torch, ram, envs and the current folder.")
+    file = Path(getattr(module, "__file__", None) or "/")
+    in_current_folder = Path.cwd() in file.resolve().parents and "site-packages" not in file.parts
+    if module_name.split(".")[0] not in _PACKAGES and not in_current_folder:
+        raise InputError(f"{name}._target_: {target} is not in torch, ram, envs or the current folder.")
     if not callable(found):
-        raise InputError(f"{name}._target_: {target} is no class or function.")
+        raise InputError(f"{name}._target_: {target} is not a class or function.")
     return found
 
 
-def _hints(target: Callable[..., Any]) -> dict[str, Any]:
+def _type_hints(target: Callable[..., Any]) -> dict[str, Any]:
     called = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     try:
         return typing.get_type_hints(called)
-    except (NameError, TypeError):  # torch's own annotations do not always resolve
+    except (NameError, TypeError):  # some annotations of torch do not resolve
         return {}
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value may stand for a type; what is not plain is left to the constructor."""
+def _fits_type(value: Any, hint: Any) -> bool:
+    """Returns whether a plain value fits a type hint; other types are left to the constructor."""
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, each) for each in typing.get_args(hint))
+        return any(_fits_type(value, each) for each in typing.get_args(hint))
     if origin is Literal:
         return value in typing.get_args(hint)
     if hint is type(None):
@@ -176,15 +175,15 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if origin is tuple:
         kinds = typing.get_args(hint)
-        return isinstance(value, list) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+        return isinstance(value, list) and len(value) == len(kinds) and all(map(_fits_type, value, kinds))
     return True
 
 
-def _spell(hint: Any) -> str:
-    names = {type(None): "null", int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+def _describe_type(hint: Any) -> str:
+    names = {type(None): "null", int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(_spell(each) for each in typing.get_args(hint))
+        return " or ".join(_describe_type(each) for each in typing.get_args(hint))
     if origin is Literal:
         return "one of " + ", ".join(map(str, typing.get_args(hint)))
     if origin is tuple:
@@ -193,33 +192,39 @@ def _spell(hint: Any) -> str:
 
 
 def assignments(arguments: list[str]) -> dict[str, str]:
-    """What was typed as name=value, by name. Raises :class:`InputError` for anything else."""
-    for word in arguments:
-        if "=" not in word:
-            raise InputError(f"{word} is not of the form name=value.")
-    return {name: value for name, _, value in (word.partition("=") for word in arguments)}
+    """Parses command-line arguments of the form name=value. Raises :class:`InputError` for any other."""
+    for argument in arguments:
+        if "=" not in argument:
+            raise InputError(f"{argument} is not of the form name=value.")
+    return {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
 
 
 def override(config: DictConfig, options: dict[str, str], allowed: tuple[str, ...], source: str) -> None:
-    """Sets the few options that may differ from a configuration taken from elsewhere.
+    """Overrides options of the configuration of an earlier run.
+
+    Args:
+        config: changed in place.
+        options: values by dotted name.
+        allowed: names of the options that can be overridden.
+        source: the argument that names the run, for error messages.
 
     Raises:
-        InputError: naming an option that may not.
+        InputError: naming an option that is not allowed, missing or malformed.
     """
     for name, value in options.items():
         if name not in allowed:
-            raise InputError(f"{source} brings its configuration and accepts only {', '.join(allowed)}, not {name}.")
+            raise InputError(f"{source} accepts only {', '.join(allowed)}, not {name}: the run sets the other options.")
         owner, _, key = name.rpartition(".")
         if key not in (OmegaConf.select(config, owner) or {} if owner else config):
             raise InputError(f"{source} has no option {name}.")
         try:
             parsed = OmegaConf.from_dotlist([f"value={value}"])["value"]
         except YAMLError as error:
-            raise InputError(f"{name}={value} cannot be read: give a number, a name or null.") from error
+            raise InputError(f"{name}={value} cannot be parsed: give a number, a name or null.") from error
         OmegaConf.update(config, name, parsed)
 
 
 def flatten(config: DictConfig) -> dict[str, Any]:
-    """Every option by its dotted name, once: what only refers to another is left out."""
-    leaves = _leaves(OmegaConf.to_container(config, resolve=False))
+    """Returns every option by its dotted name, without interpolations."""
+    leaves = _named_values(OmegaConf.to_container(config, resolve=False))
     return {name: value for name, value in leaves if not str(value).startswith("${")}

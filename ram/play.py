@@ -1,40 +1,48 @@
-"""Play: ``python -m ram.play run=DIR image=FILE`` has a captioner describe a picture, and shows where it looks."""
+"""Describes an image with the captioner of a run, and draws the attention weights of every word.
+
+  run=DIR       folder of a run of task=caption
+  image=FILE    the image, of any size
+
+The figure is written to DIR/IMAGE_caption.png.
+"""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from envs.errors import InputError
-from envs.images.image_io import each_picture, fitted
+from envs.images.image_io import map_image_files, read_padded
 from envs.rendering import save_png
+from ram.command_line import import_from_current_folder, positional_arguments, report_errors
 from ram.config import assignments
-from ram.evaluate import load_model
+from ram.inference.captions import ImageCaptioner
+from ram.inference.load import load_model
 from ram.plots.captions import strips
-from ram.run_folder import RunFolder, report_errors
-from ram.tasks.caption import ImageCaptioner
+from ram.run_folder import RunFolder
+
+_USAGE = "python -m ram.play run=DIR image=FILE"
 
 
 def main() -> None:
     """The command ``ram-play``."""
-    sys.path.insert(0, str(Path.cwd()))  # a user's own modules, named by _target_
+    import_from_current_folder()
     with report_errors():
-        options = assignments(sys.argv[1:])
+        options = assignments(positional_arguments(_USAGE, str(__doc__)))
         if options.keys() != {"run", "image"}:
-            raise InputError("Name a run and a picture, and nothing else: python -m ram.play run=DIR image=FILE.")
+            raise InputError(f"Give a run and an image, and no other option: {_USAGE}.")
         run, path = RunFolder.open(Path(options["run"])), Path(options["image"])
         model = load_model(run.path)
         if not isinstance(model, ImageCaptioner):
-            raise InputError(f"{run.path} has not learnt to describe images: name a run of task=caption.")
+            raise InputError(f"{run.path} is not a run of a captioner: name a run of task=caption.")
         channels, height, width = model.image_shape
-        (image,) = each_picture(lambda file: fitted(file, channels, (height, width)), [path])
-        captions, weights = model.look(image[None])
+        (image,) = map_image_files(lambda file: read_padded(file, channels, (height, width)), [path])
+        captions, weights = model.caption_with_weights(image[None])
         print(model.corpus.detokenize(captions[0]))
         if weights is not None:
-            drawn = strips(
-                image[None].float() / 255, captions, weights.cpu(), model.model.encoder.grid, model.model.sensor
+            figure = strips(
+                image[None].float() / 255, captions, weights.cpu(), model.model.image_encoder.grid, model.model.sensor
             )
-            save_png(run.path / f"{path.stem}_caption.png", drawn)
+            save_png(run.path / f"{path.stem}_caption.png", figure)
             print(f"  {run.path / path.stem}_caption.png")
 
 

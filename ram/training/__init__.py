@@ -1,1 +1,1 @@
-"""The plumbing: one loop, its checkpoints and its records."""
+"""Training: jobs, the loop, checkpoints, records, and the comparison of runs."""

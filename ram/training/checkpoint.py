@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there."""
+"""Checkpoints: atomic writes, and reads that detect damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envs.errors import InputError
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes ``state`` (tensors, numbers, strings, dicts and lists) so that a crash leaves the old file or the new."""
+    """Writes tensors, numbers, strings, dicts and lists atomically: a crash leaves the old or the new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
@@ -27,9 +27,9 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def save_weights(path: Path, module: nn.Module) -> None:
-    """Writes the tensors of a module's state as safetensors, to be read by other programs."""
+    """Writes the tensors of a module's state as safetensors, for other programs."""
     state = module.state_dict()
-    # Copies: safetensors takes neither tensors that share their memory nor such as are not contiguous.
+    # Copies: safetensors rejects tensors that share memory or are not contiguous.
     tensors = {
         name: value.clone(memory_format=torch.contiguous_format)
         for name, value in state.items()
@@ -45,13 +45,13 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Reads what :func:`save` wrote.
 
     Raises:
-        InputError: naming the file, if it is missing, truncated, damaged or not a checkpoint.
+        InputError: if the file is missing, damaged or not a checkpoint.
     """
     if not path.is_file():
-        raise InputError(f"There is no checkpoint {path}: name the folder of a run that has saved one.")
+        raise InputError(f"There is no checkpoint {path}: name the folder of a run with a checkpoint.")
     damaged = InputError(f"{path} is damaged or not a checkpoint of this project: restore it or train again.")
     try:
-        with zipfile.ZipFile(path) as archive:  # torch.load checks no checksum; the archive holds one a tensor
+        with zipfile.ZipFile(path) as archive:  # torch.load ignores the checksums of the archive
             if archive.testzip() is not None:
                 raise damaged
         state = torch.load(path, map_location=device, weights_only=True)
@@ -63,12 +63,12 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 
 
 def load_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """Puts a checkpoint's averaged weights into a module, for evaluation."""
+    """Loads the averaged weights of a checkpoint into a module, for evaluation."""
     load_state(module, state["task"] | state["average"], path)
 
 
 def load_initial_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """As :func:`load_weights`, for training to start from; but for the baseline, since rewards may be others now."""
+    """Loads averaged weights to start training from, except the baseline's: the reward may be another one."""
     own = {name: value for name, value in module.state_dict().items() if name.startswith("baseline.")}
     saved = {
         name: value for name, value in (state["task"] | state["average"]).items() if not name.startswith("baseline.")
@@ -77,10 +77,10 @@ def load_initial_weights(module: nn.Module, state: dict[str, Any], path: Path) -
 
 
 def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """``module.load_state_dict`` with a refusal in one sentence; what the module itself refuses is told as it says."""
+    """Loads a state into a module. Raises :class:`InputError` if it does not fit."""
     try:
         module.load_state_dict(state)
     except InputError as error:
         raise InputError(f"{path} does not fit: {error}") from error
     except (RuntimeError, KeyError) as error:
-        raise InputError(f"{path} does not fit this model: a run of another configuration wrote it.") from error
+        raise InputError(f"{path} does not fit this model: it belongs to a run with another configuration.") from error

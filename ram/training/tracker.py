@@ -19,70 +19,70 @@ from ram.tasks import Animation, Artifact, Embedding
 
 
 class Tracker:
-    """Writes to one run folder. A failing event file is told once and ends no training.
+    """Writes the records of a run. If the event file cannot be written, it warns once and training continues.
 
     Args:
-        folder: of the run.
-        step: where the run starts; later events of an earlier process are hidden.
+        folder: the run folder.
+        step: the first step; later events of an interrupted process are discarded.
     """
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.folder = folder
         self._failed = False
         self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
-        self._embeddings = folder / "projector_config.pbtxt"
-        self._earlier = self._embeddings.read_text() if step and self._embeddings.is_file() else ""
+        self._projector = folder / "projector_config.pbtxt"
+        self._earlier = self._projector.read_text() if step and self._projector.is_file() else ""
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Logs numbers by name."""
+        """Logs metrics by name."""
         for name, value in values.items():
             self._write(partial(self._writer.add_scalar, name, value, step))
 
     def text(self, name: str, text: str) -> None:
-        """Logs text, shown as it is."""
+        """Logs a text verbatim."""
         self._write(lambda: self._writer.add_text(name, _verbatim(text)))
 
     def pictures(self, pictures: Mapping[str, Artifact], step: int, prefix: str) -> None:
-        """Logs pictures by file name."""
+        """Logs artifacts by file name."""
         for name, picture in pictures.items():
             self._write(partial(self._add_picture, f"{prefix}/{name}", picture, step))
 
     def save_pictures(self, pictures: Mapping[str, Artifact]) -> None:
-        """Writes pictures and texts into the run folder by file name."""
+        """Writes artifacts except embeddings into the run folder by file name."""
         for name, picture in pictures.items():
             if isinstance(picture, str):
                 (self.folder / name).write_text(picture, encoding="utf-8")
             elif isinstance(picture, Embedding):
-                continue  # the projector shows it
+                continue  # TensorBoard's projector shows it
             elif isinstance(picture, Animation):
                 (self.folder / name).write_bytes(animation_bytes(picture.frames, picture.frames_per_second))
             else:
                 save_png(self.folder / name, picture)
 
     def finish(self, options: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
-        """Writes ``metrics.json`` and the HParams by which TensorBoard compares runs."""
+        """Writes ``metrics.json``, and the HParams with which TensorBoard compares runs."""
         path = self.folder / "metrics.json"
-        unfinished = path.with_suffix(".partial")
-        unfinished.write_text(json.dumps(dict(metrics), indent=2) + "\n")
-        os.replace(unfinished, path)
-        numbers = {name: float(value) for name, value in metrics.items() if "/" in name}
+        partial_file = path.with_suffix(".partial")
+        partial_file.write_text(json.dumps(dict(metrics), indent=2) + "\n")
+        os.replace(partial_file, path)
+        scalars = {name: float(value) for name, value in metrics.items() if "/" in name}
         plain = {
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in options.items()
         }
 
         def write() -> None:
-            for summary in hparams(plain, numbers):
+            for summary in hparams(plain, scalars):
                 self._add_summary(summary)
-            for name, value in numbers.items():
-                at = metrics["best_step"] if name.startswith("validation/") else metrics["steps"]
-                self._writer.add_scalar(name, value, at)
+            for name, value in scalars.items():
+                step = metrics["best_step"] if name.startswith("validation/") else metrics["steps"]
+                self._writer.add_scalar(name, value, step)
 
         self._write(write)
         self.close()
 
     def close(self) -> None:
-        """Writes out what is pending."""
+        """Flushes and closes the event file."""
         self._write(self._writer.close)
 
     def _add_picture(self, name: str, picture: Artifact, step: int) -> None:
@@ -90,10 +90,10 @@ class Tracker:
             self._writer.add_text(name, _verbatim(picture), step)
             return
         if isinstance(picture, Embedding):
-            rows = list(zip(*picture.notes.values(), strict=True))
-            self._writer.add_embedding(picture.vectors, rows, None, step, name, list(picture.notes))
-            if self._earlier:  # the writer lists what it has added itself, and forgets what the resumed run had
-                self._embeddings.write_text(self._earlier + self._embeddings.read_text())
+            rows = list(zip(*picture.metadata.values(), strict=True))
+            self._writer.add_embedding(picture.vectors, rows, None, step, name, list(picture.metadata))
+            if self._earlier:  # the writer lists only its own embeddings
+                self._projector.write_text(self._earlier + self._projector.read_text())
             return
         if not isinstance(picture, Animation):
             self._writer.add_image(name, picture, step, dataformats="HWC")
@@ -109,7 +109,7 @@ class Tracker:
         self._add_summary(summary, step)
 
     def _add_summary(self, summary: Summary, step: int | None = None) -> None:
-        """Writes what SummaryWriter has no method for: HParams into the run's own file, and ready-made images."""
+        """Writes a summary that SummaryWriter has no method for: HParams in the same file, and encoded images."""
         assert self._writer.file_writer is not None
         self._writer.file_writer.add_summary(summary, step)
 
@@ -118,11 +118,11 @@ class Tracker:
             return
         try:
             write()
-        except Exception as error:  # whatever the disk or the event file does, the training goes on
+        except Exception as error:  # training continues, whatever fails in writing events
             self._failed = True
-            warnings.warn(f"TensorBoard's events can no longer be written to {self.folder}: {error}", stacklevel=3)
+            warnings.warn(f"TensorBoard events can no longer be written to {self.folder}: {error}", stacklevel=3)
 
 
 def _verbatim(text: str) -> str:
-    """Markdown that shows a text as it is."""
+    """Returns Markdown that shows a text verbatim."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""The moving average of the weights, by hand."""
+"""The moving average of the weights against values computed by hand."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_the_average_follows_with_its_decay() -> None:
     assert average.state_dict()["weight"].item() == pytest.approx(0.9 * 1 + 0.1 * 2)
 
 
-def test_early_on_the_average_is_short() -> None:
+def test_the_first_decays_are_smaller() -> None:
     module = _module(1.0)
     average = WeightAverage(module, 0.999)
     torch.nn.init.constant_(module.weight, 2.0)
@@ -29,7 +29,7 @@ def test_early_on_the_average_is_short() -> None:
     assert average.state_dict()["weight"].item() == pytest.approx(0.1 * 1 + 0.9 * 2)
 
 
-def test_without_decay_it_is_the_weights_themselves() -> None:
+def test_without_decay_the_average_equals_the_weights() -> None:
     module = _module(1.0)
     average = WeightAverage(module, 0.0)
     torch.nn.init.constant_(module.weight, 2.0)
@@ -37,7 +37,7 @@ def test_without_decay_it_is_the_weights_themselves() -> None:
     assert average.state_dict()["weight"].item() == 2.0
 
 
-def test_applied_exchanges_and_gives_back_whatever_happens() -> None:
+def test_applied_restores_the_weights_after_an_exception() -> None:
     module = _module(1.0)
     average = WeightAverage(module, 0.5)
     torch.nn.init.constant_(module.weight, 3.0)
@@ -54,8 +54,8 @@ def test_state_is_restored() -> None:
     assert other.state_dict()["weight"].item() == 1.0
 
 
-class Normalised(torch.nn.Module):
-    """Training steps whose inputs are the number of the step and the next, times a weight that is trained."""
+class Normalized(torch.nn.Module):
+    """A training step normalizes the step and the next integer, times a trained weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,9 +64,9 @@ class Normalised(torch.nn.Module):
         self.again = self.norm
         self.register_buffer("calls", torch.tensor(0))
 
-    def train(self, mode: bool = True) -> "Normalised":
+    def train(self, mode: bool = True) -> "Normalized":
         super().train(mode)
-        self.other.eval()  # as a frozen one is
+        self.other.eval()  # frozen
         return self
 
     def forward(self, step: int) -> torch.Tensor:
@@ -74,8 +74,8 @@ class Normalised(torch.nn.Module):
         return self.norm(self.other(self.weight * torch.tensor([[step], [step + 1.0]])))
 
 
-def test_the_average_has_statistics_of_its_own_and_leaves_no_trace() -> None:
-    module = Normalised()
+def test_batch_statistics_of_the_average_leave_the_module_unchanged() -> None:
+    module = Normalized()
     average = WeightAverage(module, 0.5)
     torch.nn.init.constant_(module.weight, 5.0)
     average.update(10_000)  # the average is 3
@@ -90,12 +90,12 @@ def test_the_average_has_statistics_of_its_own_and_leaves_no_trace() -> None:
         # 3 times 2, 3 and 3, 4, less 7: means 0.5 and 3.5, variance 4.5 of both
         assert module.norm.running_mean.item() == pytest.approx(2.0)
         assert module.norm.running_var.item() == pytest.approx(4.5)
-        assert module.other.running_mean.item() == 7.0, "what is not trained keeps its statistics"
+        assert module.other.running_mean.item() == 7.0, "a frozen norm keeps its statistics"
     state = average.state_dict()
     assert {"weight", "norm.weight", "norm.running_mean", "other.running_var"} < state.keys()
     assert state["norm.running_mean"].item() == state["again.running_mean"].item() == pytest.approx(2.0)
-    with pytest.raises(InputError, match=r"has no average of norm\.running_var: another version"):
+    with pytest.raises(InputError, match=r"has no average of norm\.running_var: it belongs to another version"):
         average.load_state_dict({name: value for name, value in state.items() if name != "norm.running_var"})
-    restored = WeightAverage(Normalised(), 0.5)
+    restored = WeightAverage(Normalized(), 0.5)
     restored.load_state_dict(state)
     assert restored.state_dict()["norm.running_var"].item() == pytest.approx(4.5)

@@ -1,4 +1,4 @@
-"""Checkpoints are whole, or refused in a sentence that names them."""
+"""Checkpoints are written atomically, and damaged ones are refused."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def _state() -> dict[str, object]:
     return {"task": weights, "average": {}, "optimizer": {"step": 3}, "progress": {"step": 3, "best": 0.5}}
 
 
-def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+def test_a_saved_state_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "new" / "last.pt"
     checkpoint.save(path, _state())
     state = checkpoint.load(path)
@@ -39,7 +39,7 @@ def test_a_crash_while_saving_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     assert path.read_bytes() == before
 
 
-def test_no_flipped_byte_goes_unnoticed(tmp_path: Path) -> None:
+def test_a_flipped_byte_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     checkpoint.save(path, _state())
     whole = path.read_bytes()
@@ -53,7 +53,7 @@ def test_no_flipped_byte_goes_unnoticed(tmp_path: Path) -> None:
         except InputError:
             refused += 1
             continue
-        # What is not refused lay in the archive's padding: the content is the same.
+        # The byte is in the padding of the archive: the content is the same.
         assert torch.equal(state["task"]["weight"], torch.arange(6.0).view(2, 3))
         assert state["progress"] == {"step": 3, "best": 0.5}
     assert refused > 50
@@ -86,7 +86,7 @@ def test_the_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         checkpoint.load_state(torch.nn.Linear(3, 5), dict(other), tmp_path / "last.pt")
 
 
-def test_weights_are_readable_as_safetensors(tmp_path: Path) -> None:
+def test_weights_are_saved_as_safetensors(tmp_path: Path) -> None:
     module = torch.nn.Linear(2, 3)
     checkpoint.save_weights(tmp_path / "best.safetensors", module)
     tensors = load_file(tmp_path / "best.safetensors")

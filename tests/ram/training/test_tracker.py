@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""The records of a run."""
 
 import json
 from pathlib import Path
@@ -47,30 +47,30 @@ def test_the_files_hold_metrics_and_pictures(tmp_path: Path) -> None:
         assert still.size == (8, 6)
 
 
-def test_a_resumed_run_lists_all_its_embeddings(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_earlier_embeddings(tmp_path: Path) -> None:
     words = Embedding(torch.arange(6.0).view(3, 2), {"word": ["a", "b", "c"], "class": ["x", "y", "x"]})
     for start in (0, 10):
         tracker = Tracker(tmp_path, start)
         tracker.pictures({"words": words}, start + 5, "validation")
         tracker.pictures({"words": words}, start + 10, "validation")
         tracker.close()
-    told = text_format.Parse((tmp_path / "projector_config.pbtxt").read_text(), ProjectorConfig())
-    assert [each.tensor_name.split(":")[1] for each in told.embeddings] == ["00005", "00010", "00015", "00020"]
-    for each in told.embeddings:
+    config = text_format.Parse((tmp_path / "projector_config.pbtxt").read_text(), ProjectorConfig())
+    assert [each.tensor_name.split(":")[1] for each in config.embeddings] == ["00005", "00010", "00015", "00020"]
+    for each in config.embeddings:
         assert (tmp_path / each.tensor_path).read_text().split() == ["0.0", "1.0", "2.0", "3.0", "4.0", "5.0"]
         assert (tmp_path / each.metadata_path).read_text() == "word\tclass\na\tx\nb\ty\nc\tx\n"
 
 
-def test_a_failing_event_file_is_told_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_event_file_warns_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Tracker(tmp_path)
 
     def fail(*arguments: object, **options: object) -> None:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(tracker._writer, "add_scalar", fail)
-    with pytest.warns(UserWarning, match="No space left") as told:
+    with pytest.warns(UserWarning, match="No space left") as warned:
         tracker.scalars({"a": 1.0, "b": 2.0}, 0)
         tracker.scalars({"a": 1.0}, 1)
-    assert len(told) == 1
+    assert len(warned) == 1
     tracker.finish({}, {"test/error": 1.0, "steps": 1})
     assert (tmp_path / "metrics.json").exists()

@@ -1,4 +1,4 @@
-"""The loop on a task that can be followed by hand."""
+"""The training loop on a task with known gradients."""
 
 import math
 import os
@@ -19,9 +19,9 @@ from ram.training.trainer import Trainer, TrainingStopped
 
 
 class Slope(Task):
-    """Its loss falls by what the optimizer moves the one weight; its error is scripted, one value an evaluation."""
+    """A linear loss of one parameter; the error of each evaluation is given."""
 
-    steps_per_epoch, examples_per_step, unit, monitor, maximize = 4, 2, "things", "error", False
+    steps_per_epoch, examples_per_step, unit, monitor = 4, 2, "things", "error"
 
     def __init__(self, errors: tuple[float, ...] = (), broken_at: int | None = None) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def _fit(folder: Path, task: Task, resume: bool = False, optimizer: object = SGD
         tracker.close()
 
 
-def test_it_takes_as_many_steps_as_the_budget_allows(tmp_path: Path) -> None:
+def test_training_takes_the_steps_of_the_budget(tmp_path: Path) -> None:
     task = Slope()
     progress = _fit(tmp_path, task)
     assert task.seen == list(range(12))
@@ -99,7 +99,7 @@ def test_the_gradient_is_clipped(tmp_path: Path) -> None:
     assert clipped.weight.norm().item() == pytest.approx(0.5)
 
 
-def test_the_best_on_validation_is_kept_with_its_averaged_weights(tmp_path: Path) -> None:
+def test_the_best_checkpoint_holds_the_averaged_weights_that_were_evaluated(tmp_path: Path) -> None:
     task = Slope(errors=(5.0, 2.0, 4.0))
     progress = _fit(tmp_path, task, average_decay=0.9)
     assert (progress.best, progress.best_step) == (2.0, 8)
@@ -109,9 +109,9 @@ def test_the_best_on_validation_is_kept_with_its_averaged_weights(tmp_path: Path
     assert checkpoint.load(tmp_path / "checkpoints" / "last.pt")["progress"]["step"] == 12
 
 
-def test_a_maximised_monitor_keeps_the_largest(tmp_path: Path) -> None:
+def test_a_maximized_monitor_keeps_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Slope(errors=(5.0, 9.0, 4.0))
-    task.maximize = True
+    monkeypatch.setattr(Slope, "higher_is_better", lambda self, metric: metric == "error")
     assert _fit(tmp_path, task).best == 9.0
 
 
@@ -120,7 +120,7 @@ def test_patience_ends_the_training(tmp_path: Path) -> None:
     assert (progress.step, progress.best, progress.stopped_early) == (16, 4.0, True)
 
 
-def test_more_patience_lets_a_run_go_on(tmp_path: Path) -> None:
+def test_a_run_resumes_with_more_patience(tmp_path: Path) -> None:
     _fit(tmp_path, Slope(errors=(5.0, 6.0)), max_epochs=10, patience=1)
     progress = _fit(tmp_path, Slope(errors=(7.0, 7.0)), max_epochs=10, patience=3, resume=True)
     assert (progress.step, progress.stale, progress.stopped_early) == (16, 3, True)
@@ -128,7 +128,7 @@ def test_more_patience_lets_a_run_go_on(tmp_path: Path) -> None:
 
 def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     _fit(tmp_path, Slope(), run="a")
-    with pytest.raises(InputError, match=r"last\.pt belongs to a run of another configuration"):
+    with pytest.raises(InputError, match=r"last\.pt belongs to a run with another configuration"):
         _fit(tmp_path, Slope(), run="b", resume=True)
 
 
@@ -140,25 +140,25 @@ def test_broken_weights_are_never_saved(tmp_path: Path) -> None:
                 self.param_groups[0]["params"][0].data.fill_(math.inf)
 
     task = Slope()
-    with pytest.raises(TrainingStopped, match="step 7 a weight is not finite"):
+    with pytest.raises(TrainingStopped, match="a weight is not finite at step 7"):
         _fit(tmp_path, task, optimizer=partial(Breaking, lr=0.5))
     assert checkpoint.load(tmp_path / "checkpoints" / "last.pt")["progress"]["step"] == 4
 
 
-def test_the_task_learns_its_progress(tmp_path: Path) -> None:
-    told = []
+def test_the_task_receives_its_progress(tmp_path: Path) -> None:
+    received = []
 
-    class Asking(Slope):
+    class Recording(Slope):
         def forward(self, step: int) -> StepResult:
-            told.append(self.progress)
+            received.append(self.progress)
             return super().forward(step)
 
-    _fit(tmp_path, Asking(), max_steps=4)
-    assert told == [0.0, 0.25, 0.5, 0.75]
+    _fit(tmp_path, Recording(), max_steps=4)
+    assert received == [0.0, 0.25, 0.5, 0.75]
 
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_term(tmp_path: Path) -> None:
-    with pytest.raises(TrainingStopped, match=r"step 6 loss/broken is not finite"):
+    with pytest.raises(TrainingStopped, match=r"loss/broken is not finite at step 6"):
         _fit(tmp_path, Slope(broken_at=6))
     state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
     assert state["progress"]["step"] == 4
@@ -171,20 +171,20 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, optimizer: object) -> None
     whole = Slope(errors=(5.0, 2.0, 4.0))
     expected = _fit(tmp_path / "whole", whole, **options)
 
-    cut = Slope(errors=(5.0, 2.0, 4.0))
-    cut.signal_at = 5
+    interrupted = Slope(errors=(5.0, 2.0, 4.0))
+    interrupted.signal_at = 5
     with pytest.raises(TrainingStopped, match="Interrupted after step 6"):
-        _fit(tmp_path / "cut", cut, **options)
+        _fit(tmp_path / "cut", interrupted, **options)
     rest = Slope(errors=(2.0, 4.0))
     progress = _fit(tmp_path / "cut", rest, resume=True, **options)
-    assert cut.seen + rest.seen == whole.seen
+    assert interrupted.seen + rest.seen == whole.seen
     assert torch.equal(rest.weight, whole.weight)
     assert (progress.best, progress.best_step, progress.stale) == (expected.best, expected.best_step, expected.stale)
     ends = [checkpoint.load(tmp_path / name / "checkpoints" / "last.pt") for name in ("whole", "cut")]
     assert torch.equal(ends[0]["average"]["weight"], ends[1]["average"]["weight"])
 
 
-def test_everything_is_logged(tmp_path: Path) -> None:
+def test_metrics_gradients_speed_diagnostics_and_pictures_are_logged(tmp_path: Path) -> None:
     _fit(tmp_path, Slope(), log_every=1, picture_every=1)
     events = EventAccumulator(str(tmp_path))
     events.Reload()
@@ -195,7 +195,7 @@ def test_everything_is_logged(tmp_path: Path) -> None:
     assert [event.step for event in events.Scalars("loss/total")] == list(range(12))
 
 
-def test_an_optimizer_that_refuses_its_options_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_wrong_optimizer_option_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"optimizer: .*-1"):
         _fit(tmp_path, Slope(), optimizer=partial(torch.optim.SGD, lr=-1.0))
 
