@@ -1,1 +1,1 @@
-"""What an image shows, said in words."""
+"""Image captioning: image encoders and the captioner."""

@@ -1,4 +1,4 @@
-"""Image encoders: of an image they make a grid of vectors, which attention reads as keys and values."""
+"""Image encoders: they map an image to a grid of feature vectors, the keys and values of attention."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.validation import check_positive_integers, check_probability
 from ram.attention.positions import SinusoidalPositions
-from ram.sequence import encoders
+from ram.sequence import encoders, transformer
 
 
 class ImageEncoder(nn.Module):
-    """Makes a grid of vectors, row after row.
+    """Base class of image encoders.
 
     Args:
         image_shape: (C, H, W).
 
     Attributes:
-        grid: its rows and columns; a cell is that part of the image which lies at its place.
-        output_size: width D of a vector.
+        grid: (rows, columns); a cell is at the position of its part of the image.
+        output_size: size D of a feature vector.
     """
 
     grid: tuple[int, int]
@@ -31,24 +31,24 @@ class ImageEncoder(nn.Module):
         super().__init__()
 
     def anneal(self, progress: float) -> None:
-        """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""
+        """Updates the schedules to the given share of the training budget, in [0, 1]."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) in [0, 1] -> (B, rows * columns, D)."""
-        raise TypeError(f"{type(self).__name__} does not say how it sees.")
+        """Encodes images (B, C, H, W) in [0, 1] as (B, rows * columns, D), row by row."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement forward.")
 
 
 class Convolutional(ImageEncoder):
-    """Blocks of two convolutions, 4 x 4 to halve the sides and 3 x 3, and a learned vector for every place.
+    """Blocks of two convolutions, 4 x 4 with stride 2 and 3 x 3, and learned position embeddings.
 
-    What a place sees lies evenly around its cell: with 3 x 3 to halve them it would lie around the cell's corner, and
-    attention that has found something small would stand beside it.
+    The receptive field of a cell is centered on the cell. With 3 x 3 kernels of stride 2 it would be centered on a
+    corner of the cell, and attention to a small object would peak beside it.
 
     Args:
-        image_shape: (C, H, W), H and W multiples of 2 to the number of blocks.
+        image_shape: (C, H, W), H and W multiples of 2**len(widths).
         widths: channels of every block.
-        dropout: share of the channels that is dropped after every block in training.
-        encoder: builds what lets the places read in one another, from their width.
+        dropout: of whole channels, after every block.
+        encoder: builds the sequence encoder of the cells from their size, such as self-attention.
     """
 
     def __init__(
@@ -59,13 +59,15 @@ class Convolutional(ImageEncoder):
         encoder: Callable[[int], encoders.Encoder] = encoders.IdentityEncoder,
     ) -> None:
         super().__init__(image_shape)
-        check_probability("encoder.dropout", dropout)
+        check_probability("image_encoder.dropout", dropout)
         channels, *sides = image_shape
-        side = 2 ** len(widths)
-        if not widths or min(widths) < 1 or any(each % side for each in sides):
+        factor = 2 ** len(widths)
+        if not widths or min(widths) < 1:
+            raise InputError(f"image_encoder.widths must be a list of positive integers, got {list(widths)}.")
+        if any(side % factor for side in sides):
             raise InputError(
-                f"encoder.widths={list(widths)} halves images {len(widths)} times, whose sides {sides} must be "
-                f"multiples of {side}."
+                f"image_encoder.widths={list(widths)} needs images whose height and width are multiples of {factor}, "
+                f"got {sides}."
             )
         layers: list[nn.Module] = []
         for width in widths:
@@ -75,23 +77,23 @@ class Convolutional(ImageEncoder):
             layers.append(nn.Dropout2d(dropout))
             channels = width
         self.layers = nn.Sequential(*layers)
-        self.grid = sides[0] // side, sides[1] // side
-        self.places = _places(self.grid, channels)
+        self.grid = sides[0] // factor, sides[1] // factor
+        self.positions = _position_embeddings(self.grid, channels)
         self.encoder = encoder(channels)
         self.output_size = self.encoder.output_size
 
     def forward(self, images: Tensor) -> Tensor:
-        return _encoded(self.encoder, self.layers(images).flatten(2).mT + self.places)
+        return _encode_cells(self.encoder, self.layers(images).flatten(2).mT + self.positions)
 
 
 class Patches(ImageEncoder):
-    """Square patches side by side, each mapped to a vector, that attend to one another (Dosovitskiy et al. 2021).
+    """Embeddings of adjacent square patches with self-attention (ViT, Dosovitskiy et al. 2021).
 
     Args:
         image_shape: (C, H, W), H and W multiples of ``patch_size``.
-        patch_size: pixels a side.
-        size: width D of a vector.
-        encoder: builds what lets the patches read in one another, from their width.
+        patch_size: side of a patch in pixels.
+        size: size of a patch embedding.
+        encoder: builds the sequence encoder of the patches from their size.
     """
 
     def __init__(
@@ -99,32 +101,34 @@ class Patches(ImageEncoder):
         image_shape: tuple[int, int, int],
         patch_size: int = 8,
         size: int = 128,
-        encoder: Callable[[int], encoders.Encoder] = encoders.TransformerEncoder,
+        encoder: Callable[[int], encoders.Encoder] = transformer.TransformerEncoder,
     ) -> None:
         super().__init__(image_shape)
-        check_positive_integers("encoder", patch_size=patch_size, size=size)
+        check_positive_integers("image_encoder", patch_size=patch_size, size=size)
         channels, *sides = image_shape
         if any(side % patch_size for side in sides):
-            raise InputError(f"encoder.patch_size={patch_size} must divide the sides {sides} of the images.")
+            raise InputError(
+                f"image_encoder.patch_size={patch_size} must divide the height and width {sides} of the images."
+            )
         self.grid = sides[0] // patch_size, sides[1] // patch_size
         self.patches = nn.Conv2d(channels, size, patch_size, patch_size)
-        self.places = _places(self.grid, size)
+        self.positions = _position_embeddings(self.grid, size)
         self.encoder = encoder(size)
         self.output_size = self.encoder.output_size
 
     def forward(self, images: Tensor) -> Tensor:
-        return _encoded(self.encoder, self.patches(images).flatten(2).mT + self.places)
+        return _encode_cells(self.encoder, self.patches(images).flatten(2).mT + self.positions)
 
 
 class Backbone(ImageEncoder):
-    """A network of torchvision up to one of its layers, perhaps with weights learned on ImageNet.
+    """A network of torchvision up to one of its layers, with random or pretrained weights.
 
     Args:
-        image_shape: (C, H, W); grey is repeated as red, green and blue.
-        name: of the network, such as "resnet18".
-        layer: whose output is the grid.
-        weights: "DEFAULT" downloads torchvision's best; None trains from scratch.
-        trained_from: share of the budget after which the network is trained too, in [0, 1]; 1 keeps it as it is.
+        image_shape: (C, H, W); a single channel is repeated three times.
+        name: name of the network, such as "resnet18".
+        layer: the layer whose output is the grid.
+        weights: "DEFAULT" downloads torchvision's best weights; None trains from scratch.
+        trained_from: share of the training budget after which the network is trained, in [0, 1]; 1 keeps it frozen.
     """
 
     mean: Tensor
@@ -143,16 +147,16 @@ class Backbone(ImageEncoder):
         from torchvision.models.feature_extraction import create_feature_extractor
 
         if not 0 <= trained_from <= 1:
-            raise InputError(f"encoder.trained_from must be in [0, 1], got {trained_from}.")
+            raise InputError(f"image_encoder.trained_from must be in [0, 1], got {trained_from}.")
         try:
             network = get_model(name, weights=weights)
         except (ValueError, KeyError) as error:
-            told = f"no weights {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"encoder.name={name}, encoder.weights={weights}: {told}.") from error
+            reason = f"there are no weights {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"image_encoder.name={name}, image_encoder.weights={weights}: {reason}.") from error
         except OSError as error:
             raise InputError(
-                f"The weights of encoder.name={name} cannot be downloaded ({error}): set encoder.weights=null, or put "
-                "the file into torch's folder of checkpoints."
+                f"The weights of image_encoder.name={name} cannot be downloaded ({error}): set "
+                "image_encoder.weights=null, or copy the file to torch's checkpoint folder."
             ) from error
         self.layer, self.trained_from, self.is_trained = layer, trained_from, trained_from == 0
         self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), persistent=False)
@@ -162,12 +166,17 @@ class Backbone(ImageEncoder):
             with torch.no_grad():
                 shape = self.network.eval()(torch.zeros(1, 3, *image_shape[1:]))[layer].shape
         except ValueError as error:
-            raise InputError(f"encoder.layer={layer} is no layer of {name}.") from error
-        except (RuntimeError, AssertionError) as error:  # too small for its layers, or not of the size it insists on
+            raise InputError(f"image_encoder.layer={layer} is not a layer of {name}.") from error
+        except (RuntimeError, AssertionError) as error:  # too small for its layers, or not of its fixed size
             height, width = image_shape[1:]
-            raise InputError(f"encoder.name={name} cannot see images of {height} x {width} pixels.") from error
+            raise InputError(
+                f"image_encoder.name={name} does not accept images of {height} x {width} pixels."
+            ) from error
         if len(shape) != 4:
-            raise InputError(f"encoder.layer={layer} of {name} tells {tuple(shape[1:])}, which is no grid of vectors.")
+            raise InputError(
+                f"image_encoder.layer={layer} of {name} returns shape {tuple(shape[1:])}: choose a layer that returns "
+                "(channels, rows, columns)."
+            )
         self.output_size, self.grid = shape[1], (shape[2], shape[3])
 
     def anneal(self, progress: float) -> None:
@@ -176,7 +185,7 @@ class Backbone(ImageEncoder):
 
     def train(self, mode: bool = True) -> Backbone:
         super().train(mode)
-        self.network.train(mode and self.is_trained)  # else the statistics of its batches would change
+        self.network.train(mode and self.is_trained)  # a frozen network keeps its batch statistics
         return self
 
     def forward(self, images: Tensor) -> Tensor:
@@ -186,7 +195,7 @@ class Backbone(ImageEncoder):
 
 
 class Pixels(ImageEncoder):
-    """The image itself: a cell is a pixel. For what looks at it through a sensor.
+    """The image itself: every cell is a pixel. For decoders with a glimpse sensor.
 
     Args:
         image_shape: (C, H, W).
@@ -201,22 +210,23 @@ class Pixels(ImageEncoder):
         return images.flatten(2).mT
 
 
-def _encoded(encoder: encoders.Encoder, grid: Tensor) -> Tensor:
-    """What an encoder of sequences makes of all places, (B, N, D), which all count."""
-    encoded = encoder(grid, torch.full((len(grid),), grid.shape[1], device=grid.device))
+def _encode_cells(encoder: encoders.Encoder, cells: Tensor) -> Tensor:
+    """Applies a sequence encoder to all cells, (B, N, D)."""
+    encoded = encoder(cells, torch.full((len(cells),), cells.shape[1], device=cells.device))
     if encoded.log_prob is not None:
         raise InputError(
-            "encoder.encoder.select must be soft: hard choices among the places of an image are not trained."
+            "image_encoder.encoder.select must be soft: hard attention in an image encoder is not trained."
         )
     return encoded.output
 
 
-def _places(grid: tuple[int, int], size: int) -> nn.Parameter:
-    """Learned vectors of all places, which begin as sinusoids of the row, one half, and of the column, the other."""
+def _position_embeddings(grid: tuple[int, int], size: int) -> nn.Parameter:
+    """Returns learned position embeddings, initialized to sinusoids of the row (first half) and column (second)."""
     if size % 4:
-        raise InputError(f"encoder.size, or the last of encoder.widths, must be a multiple of 4, got {size}.")
-    code = SinusoidalPositions(size // 2)
-    row, column = (code(torch.zeros(1, count, size // 2))[0] for count in grid)
+        raise InputError(
+            f"image_encoder.size, or the last of image_encoder.widths, must be a multiple of 4, got {size}."
+        )
+    sinusoids = SinusoidalPositions(size // 2)
+    row, column = (sinusoids(torch.zeros(1, count, size // 2))[0] for count in grid)
     shape = *grid, size // 2
-    together = torch.cat([row[:, None].expand(shape), column[None].expand(shape)], dim=-1)
-    return nn.Parameter(together.flatten(0, 1))
+    return nn.Parameter(torch.cat([row[:, None].expand(shape), column[None].expand(shape)], dim=-1).flatten(0, 1))

@@ -1,4 +1,4 @@
-"""Say what an image shows: captions by soft or hard attention, or by glimpses (Xu et al. 2015)."""
+"""Image captioning with soft attention, hard attention or glimpses (Xu et al. 2015)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,148 +14,64 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.random import RowRandom
 from envs.splits import IGNORE_INDEX, Split
-from envs.validation import check_positive_integers, check_probability, read_images
+from envs.validation import check_positive_integers, check_probability
 from ram.baselines import Baseline
 from ram.captioning.captioner import Captioner
-from ram.captioning.maps import entropy, pointing
 from ram.corpora import Tokens
+from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.captions import CaptionCorpus, Captions
-from ram.corpora.vocabulary import Vocabulary, learned
-from ram.metrics.captions import Cider, bleu, rouge_l
+from ram.corpora.vocabulary import END, SPECIAL, Vocabulary, build_vocabulary, teacher_forcing_batch
+from ram.inference.captions import ImageCaptioner, decoder_inputs, generate, max_caption_length, to_float
+from ram.inference.text import check_length
+from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
+from ram.metrics.pointing import entropy, pointing
 from ram.plots.captions import strips
-from ram.reinforce import policy_gradient_loss
-from ram.sequence.search import Search, beam_search, index_rows, mask_special_tokens, sample
-from ram.tasks import Artifact, StepResult, part
-from ram.tasks.corpus import (
-    EVALUATION_BATCH,
-    CorpusTask,
-    answer_loss,
-    check_length,
-    cross_entropy,
-    teacher_forcing_batch,
-)
+from ram.reinforce import BaselineOutput, Rollout, reinforce
+from ram.sequence.decoders import Memory
+from ram.sequence.output import ModelOutput
+from ram.sequence.search import Search, index_rows, mask_special_tokens, sample
+from ram.tasks import Artifact, StepResult, substate
+from ram.tasks.corpus import CorpusTask, answer_loss, cross_entropy
 
-Monitor = Literal["cider", "bleu_4", "right", "perplexity"]
+Monitor = Literal["cider", "bleu_4", "correct", "perplexity"]
 Reward = Literal["cider", "bleu"]
 
-_DRAWN, _WRITTEN, _LONGEST = 6, 24, 40
-_END = ""  # which no word is
-
-
-class ImageCaptioner:
-    """A trained network with its words; what :func:`ram.load` returns.
-
-    Args:
-        model: the network.
-        vocabulary: the words it knows.
-        image_shape: (C, H, W) of the images it was trained on.
-        corpus: of the kind it was trained on, for its way to write captions.
-        search: how it goes on unless told otherwise.
-        device: where it computes.
-    """
-
-    def __init__(
-        self,
-        model: Captioner,
-        vocabulary: Vocabulary,
-        image_shape: Sequence[int],
-        corpus: CaptionCorpus,
-        search: Search,
-        device: str,
-    ) -> None:
-        self.model, self.vocabulary, self.corpus, self.search = model.to(device).eval(), vocabulary, corpus, search
-        self.image_shape, self.device = tuple(image_shape), torch.device(device)
-
-    def caption(self, images: Tensor | np.ndarray, beam_size: int | None = None) -> list[str]:
-        """The best caption that is found for each image, (N, C, H, W), uint8 or float in [0, 1]."""
-        return [best[0] for best in self.n_best(images, 1, beam_size)]
-
-    def n_best(self, images: Tensor | np.ndarray, number: int, beam_size: int | None = None) -> list[list[str]]:
-        """The best ``number`` that are found for each image, the best first; as :meth:`caption`."""
-        size = max(number, self.search.beam_size) if beam_size is None else beam_size
-        found = describe(self.model, self.vocabulary, self._checked(images), self.search, size, number)
-        return [list(dict.fromkeys(map(self.corpus.detokenize, each))) for each in found]
-
-    def sample(
-        self,
-        images: Tensor | np.ndarray,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> list[str]:
-        """One caption of each image, every word of it sampled from those that are likely.
-
-        Args:
-            images: as for :meth:`caption`.
-            temperature: see :func:`ram.sequence.search.truncated_probabilities`, like the next two.
-            top_k: see there.
-            top_p: see there.
-            seed: of the samples.
-        """
-        generator = torch.Generator(self.device).manual_seed(seed)
-        with torch.no_grad():
-            prefix, memory = self.model.begin(_brightness(self._checked(images)))
-        longest = self.search.max_length or _LONGEST
-        found = sample(self.model, prefix, longest, memory, temperature, top_k, top_p, generator)
-        return [self.corpus.detokenize(self.vocabulary.decode(words)) for words in found]
-
-    @torch.no_grad()
-    def look(self, images: Tensor | np.ndarray) -> tuple[list[Tokens], Tensor | None]:
-        """The words of the best caption of each image, and where each looks.
-
-        Returns:
-            N captions; and the weights of every word and the end, (N, T, rows * columns), or None where nothing is
-            weighed.
-        """
-        seen = self._checked(images)
-        said = [best[0] for best in describe(self.model, self.vocabulary, seen, self.search, self.search.beam_size)]
-        inputs = decoder_inputs(self.model, self.vocabulary, said, self.device)
-        return said, self.model(_brightness(seen), inputs, need_weights=True).weights
-
-    def _checked(self, images: Tensor | np.ndarray) -> Tensor:
-        tensor = read_images("A captioner", images)
-        if tuple(tensor.shape[1:]) != self.image_shape or not len(tensor):
-            raise InputError(
-                f"Images must be (N, {', '.join(map(str, self.image_shape))}) with N of at least 1, got "
-                f"{tuple(tensor.shape)}."
-            )
-        return tensor.to(self.device)
+_FIGURE_EXAMPLES, _TEXT_EXAMPLES = 6, 24
 
 
 class CaptionTask(CorpusTask[Captions]):
-    """Trains a :class:`ram.captioning.captioner.Captioner` by cross-entropy, its hard choices by REINFORCE.
+    """Trains a :class:`ram.captioning.captioner.Captioner` by cross-entropy, and its hard choices by REINFORCE.
 
-    A step sees every image of its batch once, and says ``captions_per_image`` of its captions: one drawn at random and
-    those that follow it. With a reward it is self-critical instead (Rennie et al. 2017): captions are sampled, and paid
-    by how much better they are than the likeliest one. The model must speak by then: it starts from the weights of an
-    earlier run. A reward trains what is said, and not where hard attention or a glimpse looks, which is the likeliest
-    place then; the options of cross-entropy, of maps and of hard choices are of no use beside it.
+    Each step encodes every image of its batch once and trains ``captions_per_image`` of its captions: one drawn at
+    random and those that follow it. With a ``reward``, training is self-critical instead (Rennie et al. 2017): captions
+    are sampled and rewarded relative to the greedy caption. It needs the weights of an earlier run, and trains the
+    tokens only: hard attention and glimpses use their mode, and the options of cross-entropy, of attention maps and of
+    hard choices have no effect.
 
     Args:
-        corpus: where images and captions come from.
-        model: builds the network; given ``vocabulary_size`` and ``image_shape``.
-        baseline: builds what the reward of hard choices is compared with.
-        batch_size: images a step.
-        captions_per_image: how many of an image's captions a step says; an image that has fewer counts less.
-        rollouts_per_image: how often a step says each of them, with other hard choices; with a reward, how many
-            captions of each image it samples.
-        min_count: how often a word must come up in training to be known.
-        label_smoothing: share of the answer that is spread over all words, in [0, 1).
-        coverage: weight of the penalty for places that were not read once in all, the mean over the places (Xu et al.
-            2015, equation 14, have the sum).
-        map_entropy: weight of the penalty for the entropy of soft maps in nats, the mean over the words; it grows from
-            nothing to this by the end of the budget (after Grandvalet and Bengio 2005). Where any of several things may
-            be said next, attention then settles on one. Of several heads it is the entropy of their mean.
-        entropy: what a nat of the hard choices' entropy is worth beside a nat of the right word's log-probability.
-        policy_weight: of the hard choices' loss.
-        gamma: discount of what later words earn a hard choice; 0 pays it by its own word.
-        reward: what sampled captions are paid by: "cider" or "bleu"; None for cross-entropy.
-        search: how the model goes on by itself where it is measured.
-        monitor: what chooses the best checkpoint: "cider", "bleu_4", "perplexity", or "right" where the corpus judges.
+        corpus: provides images and captions.
+        model: builds the network from ``vocabulary_size`` and ``image_shape``.
+        baseline: builds the baseline of the hard choices.
+        batch_size: images per step.
+        captions_per_image: largest number of captions of an image per step; images with fewer have less weight.
+        rollouts_per_image: samples of the hard choices of every caption; with a reward, sampled captions of an image.
+        min_count: smallest count in training of a word of the vocabulary.
+        label_smoothing: share of the target distribution that is uniform over all tokens, in [0, 1).
+        coverage: weight of the doubly stochastic penalty, the mean over the cells of (1 - sum over the words of the
+            weights)^2 (Xu et al. 2015, equation 14, sum over the cells).
+        map_entropy: weight of the mean entropy of soft attention maps in nats; it grows linearly from 0 to this value
+            over the budget (after Grandvalet and Bengio 2005). It makes attention choose one of several objects that
+            may be named next. With several heads it is the entropy of their mean.
+        entropy: weight of the entropy of hard choices in their reward, per nat.
+        policy_weight: weight of the REINFORCE loss of the hard choices.
+        gamma: discount of the rewards of later words; 0 rewards a choice by the log-probability of its own word.
+        reward: "cider" or "bleu" of sampled captions; None for cross-entropy.
+        search: options of the decoding in evaluation.
+        monitor: metric that chooses the best checkpoint: "cider", "bleu_4", "perplexity", or "correct" if the corpus
+            evaluates captions.
         augmentation: called as ``augmentation(images, random)`` on the images of each step, or None.
         seed: of weights, batches and noise.
-        device: where all is held.
+        device: where the task computes.
     """
 
     unit = "images"
@@ -186,30 +101,21 @@ class CaptionTask(CorpusTask[Captions]):
         device: str = "cpu",
     ) -> None:
         check_probability("task.label_smoothing", label_smoothing)
-        if not 0 <= gamma <= 1:
-            raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
-        for name, weight in {"coverage": coverage, "map_entropy": map_entropy, "entropy": entropy}.items():
-            if not 0 <= weight < math.inf:
-                raise InputError(f"task.{name} must be finite and not negative, got {weight}.")
-        if reward is not None and reward not in get_args(Reward):
-            raise InputError(f"task.reward must be null or one of {', '.join(get_args(Reward))}, got {reward!r}.")
-        if monitor not in get_args(Monitor) or (monitor == "right" and not hasattr(corpus, "judge")):
-            raise InputError(
-                f"task.monitor must be cider, bleu_4, perplexity, or right with corpus=scenes; got {monitor!r}."
-            )
         check_positive_integers("task", captions_per_image=captions_per_image, rollouts_per_image=rollouts_per_image)
-        if augmentation is not None and not callable(augmentation):
-            raise InputError(f"task.augmentation must be null or name a _target_, got {augmentation!r}.")
+        _check_options(gamma, reward, augmentation, coverage=coverage, map_entropy=map_entropy, entropy=entropy)
+        if monitor not in get_args(Monitor) or (monitor == "correct" and not hasattr(corpus, "evaluate")):
+            raise InputError(
+                f"task.monitor must be cider, bleu_4, perplexity, or correct with corpus=scenes; got {monitor!r}."
+            )
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
         self.captions_per_image, self.rollouts = captions_per_image, rollouts_per_image
         self.label_smoothing, self.coverage, self.map_entropy = label_smoothing, coverage, map_entropy
-        self.entropy, self.gamma = entropy, gamma
-        self.reward, self.augmentation = reward, augmentation
-        self.search, self.monitor, self.maximize = search or Search(), monitor, monitor != "perplexity"
+        self.entropy, self.gamma, self.reward, self.augmentation = entropy, gamma, reward, augmentation
+        self.search, self.monitor = search or Search(), monitor
         train = self.split("train")
-        self.vocabulary = learned(list(chain(*train.captions)), min_count)
+        self.vocabulary = build_vocabulary(list(chain(*train.captions)), min_count)
         self.image_shape = tuple(train.images.shape[1:])
-        self._cider = Cider.of(_ended(train.captions)) if reward == "cider" else None
+        self._cider = Cider.from_references(_with_end(train.captions)) if reward == "cider" else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
@@ -222,231 +128,257 @@ class CaptionTask(CorpusTask[Captions]):
 
     @staticmethod
     def lengths(examples: Captions) -> list[int]:
-        # All alike: in batches of one length, batch normalisation would tell how much there is to say.
+        # Equal for all: in batches of captions of one length, batch normalization would reveal that length.
         return [0] * len(examples)
 
-    def ask(self, captions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
-        """What some captions go on from and what is to be said; see :func:`ram.tasks.corpus.teacher_forcing_batch`."""
-        return teacher_forcing_batch([self.vocabulary.encode(caption) for caption in captions], self.device)
-
     def forward(self, step: int) -> StepResult:
-        examples = self.begin(step)
+        examples = self.training_batch(step)
         self.model.anneal(self.progress)
-        images = _brightness(examples.images.to(self.device))
+        images = to_float(examples.images.to(self.device))
         if self.augmentation is not None:
             rows = torch.arange(len(images), device=self.device)
             images = self.augmentation(images, RowRandom(rows + self.seed * 2**32, torch.full_like(rows, step)))
-        if self.reward is not None:
-            return self._self_critical_loss(images, examples)
-        drawn = torch.rand(len(examples)).tolist()
-        told = []
-        for some, share in zip(examples.captions, drawn, strict=True):
-            first = int(share * len(some))
-            told.append((some[first:] + some[:first])[: self.captions_per_image])
-        (inputs, right), memory = self.ask(list(chain(*told))), self.model.see(images)
-        if max(self.captions_per_image, self.rollouts) > 1:
-            of_image = [image for image, some in enumerate(told) for _ in range(len(some) * self.rollouts)]
-            inputs, right = (each.repeat_interleave(self.rollouts, 0) for each in (inputs, right))
-            memory = index_rows(memory, torch.tensor(of_image, device=self.device))
-        said = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
-        losses, mean = answer_loss(said.logits, right, self.label_smoothing)
-        terms = {"loss/answer": mean}
-        if self.coverage and said.weights is not None:
-            read = (said.weights * (right != IGNORE_INDEX)[..., None]).sum(1)
-            terms["loss/coverage"] = self.coverage * (1 - read).square().mean()
-        if self.map_entropy:
-            maps = said.weights
-            if maps is None or not _are_soft(maps):
-                raise InputError("task.map_entropy is for soft attention, whose weights are shares: else set it to 0.")
-            nats = entropy(maps)[right != IGNORE_INDEX].mean()
-            terms["loss/map_entropy"] = self.map_entropy * self.progress * nats
-        # The expected score of a choice is zero: its surprise as a reward has the gradient of the entropy.
-        surprise = 0 if said.log_prob is None else self.entropy * said.log_prob.detach()
-        return self.end(said, right, losses + surprise, terms, self.gamma)
+        if self.reward is None:
+            return self._cross_entropy_step(images, examples)
+        return self._self_critical_step(images, examples)
 
-    def _self_critical_loss(self, images: Tensor, examples: Captions) -> StepResult:
-        """Sampled captions, paid by what they are worth more than the likeliest (Rennie et al. 2017, equation 7)."""
-        self.model.eval()  # what is sampled has the probabilities that are trained
-        longest = self._longest
-        prefix, memory = self.model.begin(images)
-        likeliest = sample(self.model, prefix, longest, memory, temperature=0)
+    def teacher_forcing(self, captions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """Returns decoder inputs and targets of captions; see :func:`ram.corpora.vocabulary.teacher_forcing_batch`."""
+        return teacher_forcing_batch([self.vocabulary.encode(caption) for caption in captions], self.device)
+
+    def _cross_entropy_step(self, images: Tensor, examples: Captions) -> StepResult:
+        captions = self._draw_captions(examples)
+        (inputs, targets), memory = self.teacher_forcing(list(chain(*captions))), self.model.encode(images)
+        if max(self.captions_per_image, self.rollouts) > 1:
+            rows = [image for image, some in enumerate(captions) for _ in range(len(some) * self.rollouts)]
+            inputs, targets = (tensor.repeat_interleave(self.rollouts, 0) for tensor in (inputs, targets))
+            memory = index_rows(memory, torch.tensor(rows, device=self.device))
+        output = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
+        losses, mean = answer_loss(output.logits, targets, self.label_smoothing)
+        terms = {"loss/answer": mean} | self._attention_penalties(output.weights, targets != IGNORE_INDEX)
+        # The expected gradient of log pi is zero, so the reward -log pi has the gradient of the entropy.
+        bonus = 0 if output.log_prob is None else self.entropy * output.log_prob.detach()
+        return self.step_result(output, targets, losses + bonus, terms, self.gamma)
+
+    def _draw_captions(self, examples: Captions) -> list[tuple[Tokens, ...]]:
+        """Draws a caption of every image, and returns it with those that follow it, cyclically."""
+        drawn = []
+        for captions, share in zip(examples.captions, torch.rand(len(examples)).tolist(), strict=True):
+            first = int(share * len(captions))
+            drawn.append((captions[first:] + captions[:first])[: self.captions_per_image])
+        return drawn
+
+    def _attention_penalties(self, weights: Tensor | None, mask: Tensor) -> dict[str, Tensor]:
+        """Computes the coverage and entropy penalties of attention weights (B, T, N), over the words in ``mask``."""
+        terms = {}
+        if self.coverage and weights is not None:
+            total = (weights * mask[..., None]).sum(1)
+            terms["loss/coverage"] = self.coverage * (1 - total).square().mean()
+        if self.map_entropy:
+            if weights is None or not _is_soft(weights):
+                raise InputError("task.map_entropy needs soft attention with normalized weights: set it to 0.")
+            terms["loss/map_entropy"] = self.map_entropy * self.progress * entropy(weights)[mask].mean()
+        return terms
+
+    def _self_critical_step(self, images: Tensor, examples: Captions) -> StepResult:
+        self.model.eval()  # the loss is that of the distribution that is sampled, without dropout
+        limit = max_caption_length(self.model, self.search)
+        prefix, memory = self.model.start_decoding(images)
+        greedy = sample(self.model, prefix, limit, memory, temperature=0)
         rows = torch.arange(len(images), device=self.device).repeat_interleave(self.rollouts)
         prefix, memory = index_rows((prefix, memory), rows)
-        sampled = sample(self.model, prefix, longest, memory)
-        # What was cut short did not say that it ends.
-        inputs, right = (each[:, :longest] for each in teacher_forcing_batch(sampled, self.device))
-        said = self.model.decode(inputs, memory)
-        log_prob, scored = -cross_entropy(mask_special_tokens(said.logits), right), right != IGNORE_INDEX
-        worth = self._reward(sampled, [examples.captions[row] for row in rows.tolist()])
-        before = self._reward(likeliest, examples.captions)
-        advantage = (worth - before[rows])[:, None].expand_as(log_prob)
-        loss = policy_gradient_loss(log_prob.mT, advantage.mT, scored.mT) * len(rows) / scored.sum()
-
-        def metrics() -> dict[str, float]:
-            return {"loss/policy": loss.item(), "train/reward": worth.mean().item()}
-
+        sampled = sample(self.model, prefix, limit, memory)
+        # A caption of the maximum length was not sampled with its end symbol.
+        inputs, targets = (tensor[:, :limit] for tensor in teacher_forcing_batch(sampled, self.device))
+        output = self.model.decode(inputs, memory)
+        reward = self._caption_reward(sampled, [examples.captions[row] for row in rows.tolist()])
+        greedy_reward = self._caption_reward(greedy, examples.captions)[rows]
+        loss = self_critical_loss(output, targets, reward, greedy_reward, rows)
         self.model.train()
-        return StepResult(loss, metrics)
+        return StepResult(loss, lambda: {"loss/policy": loss.item(), "train/reward": reward.mean().item()})
 
-    @property
-    def _longest(self) -> int:
-        """How many words are sampled at most."""
-        longest = self.search.max_length or _LONGEST
-        return min(longest, self.model.max_length or longest)
-
-    def _reward(self, said: Sequence[Sequence[int]], references: Sequence[Sequence[Tokens]]) -> Tensor:
-        """The reward of captions, (B,). The end counts as a word, or it would pay to break off."""
-        words = [tuple(self.vocabulary.decode(each)) for each in said]
-        words = [each if len(each) == self._longest else (*each, _END) for each in words]
-        ended = _ended(references)
+    def _caption_reward(self, token_ids: Sequence[Sequence[int]], references: Sequence[Sequence[Tokens]]) -> Tensor:
+        """Computes the reward of captions, (B,). The end symbol counts as a word: truncation must not pay."""
+        limit = max_caption_length(self.model, self.search)
+        captions = [tuple(self.vocabulary.decode(each)) for each in token_ids]
+        captions = [each if len(each) == limit else (*each, SPECIAL[END]) for each in captions]
         if self._cider is not None:
-            worth = self._cider(words, ended)
+            reward = self._cider(captions, _with_end(references))
         else:
-            worth = [bleu([each], [some], True)["bleu_4"] / 100 for each, some in zip(words, ended, strict=True)]
-        return torch.tensor(worth, device=self.device)
+            reward = [score / 100 for score in sentence_bleu(captions, _with_end(references))]
+        return torch.tensor(reward, device=self.device)
+
+    def higher_is_better(self, metric: str) -> bool:
+        return metric not in ("perplexity", "map_entropy", "map_change")
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> dict[str, float]:
-        """Measures what the model says by itself, and of right captions, word by word.
+        """Measures generated captions, and the perplexity of the references.
 
-        Of the former BLEU-1 to BLEU-4 and ROUGE-L in percent, CIDEr-D, what the corpus judges, and how attention points
-        to what the words name; see :func:`ram.captioning.maps.pointing`. Of the latter perplexity. On the test split
-        the former is measured of a control too, ``nearest_...``: each image is described by a caption of the training
-        image that the encoder finds most like it.
+        Generated captions are measured by BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D, the metrics of the corpus, and those of
+        :func:`ram.metrics.pointing.pointing`. On the test split, ``nearest_...`` are the metrics of a control: each
+        image gets a caption of the training image whose encoding is nearest.
         """
         examples = self.split(split)
-        said = [best[0] for best in self.describe(examples)]
-        measured = self._judge(said, examples)
+        captions = [best[0] for best in self.generate(examples)]
+        metrics = self._caption_metrics(captions, examples)
         if split == "test":
-            control = self._judge(self._nearest(examples), examples)
-            measured |= {f"nearest_{name}": value for name, value in control.items()}
+            nearest = self._caption_metrics(self._nearest_captions(examples), examples)
+            metrics |= {f"nearest_{name}": value for name, value in nearest.items()}
         losses, maps = [], []
-        for start in range(0, len(examples), EVALUATION_BATCH):
-            batch = examples.choose(range(start, min(start + EVALUATION_BATCH, len(examples))))
-            memory = self.model.see(_brightness(batch.images.to(self.device)))
-            told = said[start : start + EVALUATION_BATCH]
-            inputs = decoder_inputs(self.model, self.vocabulary, told, self.device)
-            weights = self.model.decode(inputs, memory, need_weights=True).weights
-            if weights is not None:
-                maps += [some[: len(words)].cpu() for some, words in zip(weights, told, strict=True)]
-            for place in range(max(map(len, batch.captions))):
-                some = [number for number, captions in enumerate(batch.captions) if len(captions) > place]
-                inputs, right = self.ask([batch.captions[number][place] for number in some])
-                logits = self.model.decode(inputs, index_rows(memory, torch.tensor(some))).logits
-                losses.append(cross_entropy(logits, right)[right != IGNORE_INDEX])
-        measured["perplexity"] = float(torch.cat(losses).double().mean().exp())
-        if maps:
-            named = (
-                [()] * len(maps)
-                if examples.annotations is None
-                else list(map(self.corpus.named, said, examples.annotations))
-            )
-            measured |= pointing(maps, self.model.encoder.grid, self.image_shape[1:], examples.boxes, named)
-        return measured
+        for start in range(0, len(examples), EVALUATION_BATCH_SIZE):
+            rows = range(start, min(start + EVALUATION_BATCH_SIZE, len(examples)))
+            batch = examples.select(rows)
+            memory = self.model.encode(to_float(batch.images.to(self.device)))
+            losses += self._token_losses(memory, batch)
+            maps += self._attention_maps(memory, [captions[row] for row in rows])
+        metrics["perplexity"] = float(torch.cat(losses).double().mean().exp())
+        if not maps:
+            return metrics
+        named: list[Any] = [()] * len(maps)
+        if examples.annotations is not None:
+            named = list(map(self.corpus.mentioned_objects, captions, examples.annotations))
+        grid = self.model.image_encoder.grid
+        return metrics | pointing(maps, grid, self.image_shape[1:], examples.boxes, named)
 
     def evaluate_generation(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
-        """BLEU, ROUGE-L, CIDEr-D and what the corpus judges of what the model says by itself."""
+        """Measures generated captions by BLEU, ROUGE-L, CIDEr-D and the metrics of the corpus."""
         examples = self.split(split)
-        return self._judge([best[0] for best in self.describe(examples, beam_size)], examples)
+        return self._caption_metrics([best[0] for best in self.generate(examples, beam_size)], examples)
 
-    def _judge(self, said: Sequence[Tokens], examples: Captions) -> dict[str, float]:
-        measured: dict[str, float] = bleu(said, examples.captions)
-        for name, scores in {
-            "rouge_l": rouge_l(said, examples.captions),
-            "cider": Cider.of(examples.captions)(said, examples.captions),
-        }.items():
-            measured[name] = sum(scores) / len(scores)
-        return measured if examples.annotations is None else measured | self.corpus.judge(said, examples.annotations)
-
-    def _nearest(self, examples: Captions) -> list[Tokens]:
-        """The first caption of the training image whose grid has the largest cosine with that of each image."""
-        train = self.split("train")
-        ours, theirs = (self._grids(some.images) for some in (examples, train))
-        return [train.captions[number][0] for number in (ours @ theirs.mT).argmax(1).tolist()]
-
-    def _grids(self, images: Tensor) -> Tensor:
-        """What the encoder makes of images, its average in 4 x 4 parts, of length 1."""
-        encoder, grids = self.model.encoder, []
-        for batch in images.split(EVALUATION_BATCH):
-            grid = encoder(_brightness(batch.to(self.device))).mT.unflatten(2, encoder.grid)
-            grids.append(F.normalize(F.adaptive_avg_pool2d(grid, 4).flatten(1), dim=1))
-        return torch.cat(grids)
-
-    def describe(self, examples: Captions, beam_size: int | None = None, n_best: int = 1) -> list[list[Tokens]]:
-        """What the model says by itself of every image, the best first."""
+    def generate(self, examples: Captions, beam_size: int | None = None, n_best: int = 1) -> list[list[Tokens]]:
+        """Generates the ``n_best`` captions of every image by beam search, best first."""
         size = self.search.beam_size if beam_size is None else beam_size
-        return describe(self.model, self.vocabulary, examples.images.to(self.device), self.search, size, n_best)
+        return generate(self.model, self.vocabulary, examples.images.to(self.device), self.search, size, n_best)
+
+    def _caption_metrics(self, captions: Sequence[Tokens], examples: Captions) -> dict[str, float]:
+        cider = Cider.from_references(examples.captions)
+        metrics = bleu(captions, examples.captions)
+        for name, scores in {
+            "rouge_l": rouge_l(captions, examples.captions),
+            "cider": cider(captions, examples.captions),
+        }.items():
+            metrics[name] = sum(scores) / len(scores)
+        if examples.annotations is not None:
+            metrics |= self.corpus.evaluate(captions, examples.annotations)
+        return metrics
+
+    def _token_losses(self, memory: Memory, batch: Captions) -> list[Tensor]:
+        """Computes the cross-entropy of every token of the references in nats, one tensor (n,) per caption index."""
+        losses = []
+        for index in range(max(map(len, batch.captions))):
+            rows = [row for row, captions in enumerate(batch.captions) if len(captions) > index]
+            inputs, targets = self.teacher_forcing([batch.captions[row][index] for row in rows])
+            logits = self.model.decode(inputs, index_rows(memory, torch.tensor(rows))).logits
+            losses.append(cross_entropy(logits, targets)[targets != IGNORE_INDEX])
+        return losses
+
+    def _attention_maps(self, memory: Memory, captions: Sequence[Tokens]) -> list[Tensor]:
+        """Returns the attention weights (T, N) of the words of every caption; none without attention."""
+        inputs = decoder_inputs(self.model, self.vocabulary, captions, self.device)
+        weights = self.model.decode(inputs, memory, need_weights=True).weights
+        if weights is None:
+            return []
+        return [rows[: len(caption)].cpu() for rows, caption in zip(weights, captions, strict=True)]
+
+    def _nearest_captions(self, examples: Captions) -> list[Tokens]:
+        """Returns the first caption of the training image whose encoding has the largest cosine similarity."""
+        train = self.split("train")
+        features, train_features = (self._image_features(each.images) for each in (examples, train))
+        return [train.captions[index][0] for index in (features @ train_features.mT).argmax(1).tolist()]
+
+    def _image_features(self, images: Tensor) -> Tensor:
+        """Returns the normalized image encodings, averaged to a grid of 4 x 4: (N, C, H, W) -> (N, 16 * D)."""
+        encoder, features = self.model.image_encoder, []
+        for batch in images.split(EVALUATION_BATCH_SIZE):
+            grid = encoder(to_float(batch.to(self.device))).mT.unflatten(2, encoder.grid)
+            features.append(F.normalize(F.adaptive_avg_pool2d(grid, 4).flatten(1), dim=1))
+        return torch.cat(features)
 
     @torch.no_grad()
     def pictures(self, split: Split) -> dict[str, Artifact]:
-        """Some images with what is said of them, and where each word looks."""
+        """Writes the generated captions of some images with their references, and draws the attention maps."""
         examples = self.split(split)
-        some = examples.choose(_spread(_WRITTEN, len(examples)))
-        said = [best[0] for best in self.describe(some)]
+        examples = examples.select(_evenly_spaced(_TEXT_EXAMPLES, len(examples)))
+        captions = [best[0] for best in self.generate(examples)]
         lines = []
-        for words, right in zip(said, some.captions, strict=True):
-            lines += [f"said    {' '.join(words)}", *(f"right   {' '.join(each)}" for each in right), ""]
-        drawn: dict[str, Artifact] = {"captions.txt": "\n".join(lines)}
-        numbers = _spread(_DRAWN, len(some))
-        shown, told = some.choose(numbers), [said[number] for number in numbers]
-        images = _brightness(shown.images)
-        inputs = decoder_inputs(self.model, self.vocabulary, told, self.device)
+        for caption, references in zip(captions, examples.captions, strict=True):
+            lines.append(f"generated  {' '.join(caption)}")
+            lines += [*(f"reference  {' '.join(reference)}" for reference in references), ""]
+        artifacts: dict[str, Artifact] = {"captions.txt": "\n".join(lines)}
+        indices = _evenly_spaced(_FIGURE_EXAMPLES, len(examples))
+        images, captions = to_float(examples.select(indices).images), [captions[index] for index in indices]
+        inputs = decoder_inputs(self.model, self.vocabulary, captions, self.device)
         weights = self.model(images.to(self.device), inputs, need_weights=True).weights
         if weights is not None:
-            drawn["captions.png"] = strips(images, told, weights.cpu(), self.model.encoder.grid, self.model.sensor)
-        return drawn
+            grid = self.model.image_encoder.grid
+            artifacts["captions.png"] = strips(images, captions, weights.cpu(), grid, self.model.sensor)
+        return artifacts
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What a trained model must know that no tensor holds."""
-        return {"words": list(self.vocabulary.known), "image_shape": list(self.image_shape)}
+        """Returns what a trained model needs beside its tensors."""
+        return {"words": list(self.vocabulary.tokens), "image_shape": list(self.image_shape)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> ImageCaptioner:
-        known = state["_extra_state"]
-        vocabulary, shape = Vocabulary(known["words"]), tuple(known["image_shape"])
+        extra = state["_extra_state"]
+        vocabulary, shape = Vocabulary(extra["words"]), tuple(extra["image_shape"])
         model = arguments["model"](vocabulary_size=len(vocabulary), image_shape=shape)
-        model.load_state_dict(part(state, "model."))
+        model.load_state_dict(substate(state, "model."))
         return ImageCaptioner(
             model, vocabulary, shape, arguments["corpus"], arguments["search"] or Search(), arguments["device"]
         )
 
 
-@torch.no_grad()
-def describe(
-    model: Captioner, vocabulary: Vocabulary, images: Tensor, search: Search, beam_size: int, n_best: int = 1
-) -> list[list[Tokens]]:
-    """What a model says of images (N, C, H, W), uint8 or float in [0, 1], by beam search; N times the best first."""
-    found: list[list[Tokens]] = []
-    for batch in images.split(EVALUATION_BATCH):
-        prefix, memory = model.begin(_brightness(batch))
-        longest = search.max_length or _LONGEST
-        best = beam_search(model, prefix, longest, memory, beam_size, search.length_penalty, n_best)
-        found += [[tuple(vocabulary.decode(each.words)) for each in some] for some in best]
-    return found
+def self_critical_loss(
+    output: ModelOutput, targets: Tensor, reward: Tensor, greedy_reward: Tensor, group: Tensor
+) -> Tensor:
+    """Computes the REINFORCE loss of sampled captions, with the reward of the greedy caption as baseline.
+
+    It is a sum over all tokens divided by their number (Rennie et al. 2017, equation 7).
+
+    Args:
+        output: the model's output on B sampled captions.
+        targets: (B, T) int64, their token ids, with the end symbol; IGNORE_INDEX after it.
+        reward: (B,), of the sampled captions.
+        greedy_reward: (B,), of the greedy captions of the same images.
+        group: (B,) int64, the index of each caption's image.
+    """
+
+    def greedy_baseline(rollout: Rollout, returns: Tensor) -> BaselineOutput:
+        return BaselineOutput(greedy_reward.expand_as(returns), returns.new_zeros(()))
+
+    log_prob, mask = -cross_entropy(mask_special_tokens(output.logits), targets), targets != IGNORE_INDEX
+    last_step_reward = F.pad(reward[None], (0, 0, targets.shape[1] - 1, 0))  # (T, B)
+    features = output.features.transpose(0, 1)
+    rollout = Rollout(features, log_prob.mT, mask.mT, mask.mT, last_step_reward, group)
+    return reinforce(rollout, greedy_baseline).policy_loss * len(reward) / mask.sum()
 
 
-def decoder_inputs(model: Captioner, vocabulary: Vocabulary, said: Sequence[Tokens], device: torch.device) -> Tensor:
-    """What was said, to be read once more: (B, T) int64, with as many words as the model has positions for."""
-    return teacher_forcing_batch([vocabulary.encode(words) for words in said], device)[0][:, : model.max_length]
+def _check_options(gamma: float, reward: Any, augmentation: Any, **weights: float) -> None:
+    if not 0 <= gamma <= 1:
+        raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise InputError(f"task.{name} must be finite and not negative, got {weight}.")
+    if reward is not None and reward not in get_args(Reward):
+        raise InputError(f"task.reward must be null or one of {', '.join(get_args(Reward))}, got {reward!r}.")
+    if augmentation is not None and not callable(augmentation):
+        raise InputError(f"task.augmentation must be null or have a _target_, got {augmentation!r}.")
 
 
-def _are_soft(maps: Tensor) -> bool:
-    """Whether weights (B, T, N) are shares that can be learnt."""
-    are_learnt = maps.requires_grad or not torch.is_grad_enabled()
-    return are_learnt and bool((maps >= 0).all() and (maps.sum(-1) < 1.001).all())
+def _is_soft(weights: Tensor) -> bool:
+    """Returns whether weights (B, T, N) are differentiable, nonnegative, and sum to at most 1."""
+    differentiable = weights.requires_grad or not torch.is_grad_enabled()
+    return differentiable and bool((weights >= 0).all() and (weights.sum(-1) < 1.001).all())
 
 
-def _ended(references: Sequence[Sequence[Tokens]]) -> list[list[Tokens]]:
-    """Captions whose end is a word."""
-    return [[(*each, _END) for each in some] for some in references]
+def _with_end(references: Sequence[Sequence[Tokens]]) -> list[list[Tokens]]:
+    """Appends the end symbol to every caption."""
+    return [[(*caption, SPECIAL[END]) for caption in captions] for captions in references]
 
 
-def _spread(most: int, count: int) -> list[int]:
-    """At most so many of the numbers below ``count``, evenly apart: files often come class by class."""
-    most = min(most, count)
-    return [number * count // most for number in range(most)]
-
-
-def _brightness(images: Tensor) -> Tensor:
-    """Those of 8 bits as floats in [0, 1]."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+def _evenly_spaced(count: int, total: int) -> list[int]:
+    """Returns at most ``count`` evenly spaced indices below ``total``: files are often sorted by class."""
+    count = min(count, total)
+    return [index * total // count for index in range(count)]

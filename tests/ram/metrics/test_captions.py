@@ -1,4 +1,4 @@
-"""BLEU, ROUGE-L and CIDEr-D: by hand, and as the COCO evaluation (pycocoevalcap 1.2) computes them."""
+"""BLEU, ROUGE-L and CIDEr-D, against values by hand and of the COCO evaluation (pycocoevalcap 1.2)."""
 
 import math
 
@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ram.metrics.captions import Cider, bleu, rouge_l
+from ram.corpora import Tokens
+from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
 
-CAPTIONS = [
+EXAMPLES = [
     (
         "a large bright three left of a small seven",
         "a large bright three left of a small seven",
@@ -25,81 +26,99 @@ CAPTIONS = [
     ),
     ("trees", "many green trees are around a pond", "a pond"),
 ]
-SAID = [tuple(said.split()) for said, *_ in CAPTIONS]
-RIGHT = [[tuple(each.split()) for each in right] for _, *right in CAPTIONS]
+CAPTIONS = [tuple(caption.split()) for caption, *_ in EXAMPLES]
+REFERENCES = [[tuple(each.split()) for each in references] for _, *references in EXAMPLES]
 
 words = st.lists(st.sampled_from("abc"), min_size=1, max_size=8).map(tuple)
-captions = st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=3)), min_size=1, max_size=5)
+examples = st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=3)), min_size=1, max_size=5)
 
 
-def test_the_figures_of_the_coco_evaluation() -> None:
+def tokenized(captions: list[str]) -> list[Tokens]:
+    return [tuple(caption.split()) for caption in captions]
+
+
+def bleu_of(captions: list[str], references: list[list[str]]) -> dict[str, float]:
+    return bleu(tokenized(captions), list(map(tokenized, references)))
+
+
+def test_all_metrics_equal_those_of_the_coco_evaluation() -> None:
     expected = [0.8333333333055556, 0.6831300510389252, 0.6057068642529594, 0.5605976101444056]
-    measured = bleu(SAID, RIGHT)
-    assert list(measured) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4"]
-    assert list(measured.values()) == pytest.approx([100 * each for each in expected], rel=1e-6)
+    scores = bleu(CAPTIONS, REFERENCES)
+    assert list(scores) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4"]
+    assert list(scores.values()) == pytest.approx([100 * each for each in expected], rel=1e-6)
     expected = [1.0, 0.45864661654135336, 0.3577712609970674, 0.5285961871750434, 0.22021660649819494]
-    assert rouge_l(SAID, RIGHT) == pytest.approx([100 * each for each in expected])
+    assert rouge_l(CAPTIONS, REFERENCES) == pytest.approx([100 * each for each in expected])
     expected = [4.852114077578786, 1.2525853923264942, 0.2236608214999716, 2.0672869225122232, 0.32857799852665537]
-    assert Cider.of(RIGHT)(SAID, RIGHT) == pytest.approx(expected)
+    assert Cider.from_references(REFERENCES)(CAPTIONS, REFERENCES) == pytest.approx(expected)
 
 
-def test_bleu_by_hand() -> None:
-    """Papineni et al. (2002), section 2.1: of seven "the" two are in the reference; and nothing else is."""
-    said, right = ["the " * 7], [["the cat is on the mat", "there is a cat on the mat"]]
-    measured = _bleu(said, right)
-    assert measured == pytest.approx({"bleu_1": 100 * 2 / 7, "bleu_2": 0, "bleu_3": 0, "bleu_4": 0})
-    short = _bleu(["a b c d"], [["a b c d e", "a b c d e f g h"]])
+def test_bleu_clips_the_counts_of_repeated_words() -> None:
+    """Papineni et al. (2002), section 2.1: of seven "the", two count."""
+    scores = bleu_of(["the " * 7], [["the cat is on the mat", "there is a cat on the mat"]])
+    assert scores == pytest.approx({"bleu_1": 100 * 2 / 7, "bleu_2": 0, "bleu_3": 0, "bleu_4": 0})
+
+
+def test_the_brevity_penalty_uses_the_closest_reference_and_the_shorter_on_ties() -> None:
+    short = bleu_of(["a b c d"], [["a b c d e", "a b c d e f g h"]])
     assert short == pytest.approx(dict.fromkeys(short, 100 * math.exp(1 - 5 / 4)))
-    equally_close = _bleu(["a b c d e"], [["a b c d e f g", "a b c"]])  # the shorter counts: no penalty
-    assert equally_close["bleu_1"] == 100
-    assert _bleu([""], [["a"]]) == dict.fromkeys(short, 0)
+    for references in (["a b c d e f g", "a b c"], ["a b c", "a b c d e f g"]):
+        tied = bleu_of(["a b c d e"], [references])
+        assert tied["bleu_1"] == pytest.approx(100, rel=1e-12)
+    assert bleu_of([""], [["a"]]) == dict.fromkeys(short, 0)
+
+
+def test_bleu_is_that_of_the_corpus_and_not_the_mean_of_sentences() -> None:
+    scores = bleu_of(["a b", "c"], [["a b"], ["d", "e f g"]])
+    assert scores["bleu_1"] == pytest.approx(100 * 2 / 3)
+    assert scores["bleu_2"] == pytest.approx(100 * (2 / 3 * 1) ** 0.5)
+    assert scores["bleu_3"] == 0
+
+
+def test_sentence_bleu_adds_one_to_the_counts_above_unigrams() -> None:
+    references = [[("a", "bright", "six")]]
+    assert bleu([("a", "bright", "six")], references)["bleu_4"] == 0
+    assert sentence_bleu([("a", "bright", "six")], references) == pytest.approx([100])
+    # 2 of 3 words, 1 + 1 of 2 + 1 bigrams, 0 + 1 of 1 + 1 trigrams, 0 + 1 of 0 + 1 4-grams
+    expected = 100 * (2 / 3 * 2 / 3 * 1 / 2 * 1) ** 0.25
+    assert sentence_bleu([("a", "bright", "two")], references) == pytest.approx([expected])
+    assert sentence_bleu([("two",), ()], references * 2) == [0, 0]
+    assert sentence_bleu([("a",)], [[("a", "b")]]) == pytest.approx([100 * math.exp(1 - 2)])  # brevity penalty
 
 
 def test_rouge_l_by_hand() -> None:
-    """Lin (2004), section 3.1: police the gunman; of four words three, in order."""
-    said, right = ["police", "kill", "the", "gunman"], ["police", "killed", "the", "gunman"]
-    (score,) = rouge_l([tuple(said)], [[tuple(right)]])
-    assert score == pytest.approx(75)
+    """Lin (2004), section 3.1: police the gunman, three of four words in order."""
+    caption, reference = ("police", "kill", "the", "gunman"), ("police", "killed", "the", "gunman")
+    assert rouge_l([caption], [[reference]]) == pytest.approx([75])
     precision, recall = 2 / 4, 2 / 2
-    (score,) = rouge_l([tuple("axby")], [[tuple("ab")]])
-    assert score == pytest.approx(100 * 2.44 * precision * recall / (recall + 1.44 * precision))
+    expected = 100 * 2.44 * precision * recall / (recall + 1.44 * precision)
+    assert rouge_l([tuple("axby")], [[tuple("ab")]]) == pytest.approx([expected])
     assert rouge_l([(), ("a",)], [[("a",)], [("b",)]]) == [0, 0]
 
 
 def test_cider_by_hand() -> None:
-    """Two images; "a" is said of both and counts nothing, "b" and "c" of one, their logarithms are equal."""
-    right = [[("a", "b")], [("a", "c")]]
-    measure = Cider.of(right)
-    assert measure.images == 2 and measure.frequency[("a",)] == 2 and measure.frequency[("a", "b")] == 1
-    assert measure([("a", "b")], right[:1]) == pytest.approx([10 * 2 / 4])  # words and pairs are right, of four orders
-    assert measure([("a", "c")], right[:1]) == [0]
-    assert measure([("b",)], right[:1]) == pytest.approx([10 / 4 * math.exp(-1 / 72)])  # a word too few
-    twice = measure([("b", "b")], right[:1])  # the second does not help: the vector is cut, and its length is not
-    assert twice == pytest.approx([10 / 4 * 0.5])
+    """Of two images, "a" occurs in both and has weight 0; "b" and "c" occur in one and have equal weights."""
+    references = [[("a", "b")], [("a", "c")]]
+    cider, first = Cider.from_references(references), references[:1]
+    assert cider.num_images == 2
+    assert cider.document_frequency[("a",)] == 2 and cider.document_frequency[("a", "b")] == 1
+    assert cider([("a", "b")], first) == pytest.approx([10 * 2 / 4])  # unigrams and bigrams, of four orders
+    assert cider([("a", "c")], first) == [0]
+    assert cider([("b",)], first) == pytest.approx([10 / 4 * math.exp(-1 / 72)])  # one word too short
+    assert cider([("b", "b")], first) == pytest.approx([10 / 4 * 0.5])  # the weights are clipped, their norm is not
 
 
-@given(captions)
-def test_a_reference_itself_is_best_and_all_stay_in_their_range(drawn: list) -> None:
-    said, right = zip(*drawn, strict=True)
-    assert all(0 <= value <= 100 + 1e-9 for value in bleu(said, right).values())
-    assert all(0 <= value <= 100 for value in rouge_l(said, right))
-    assert all(0 <= value <= 10 + 1e-9 for value in Cider.of(right)(said, right))
-    own = [each[0] for each in right]
-    assert bleu(own, right)["bleu_1"] == pytest.approx(100)
-    assert rouge_l(own, right) == pytest.approx([100] * len(own))
-    alone = [[each] for each in own]
-    for mine, other in zip(Cider.of(right)(own, alone), Cider.of(right)(said, alone), strict=True):
-        assert mine >= other - 1e-9
-
-
-def _bleu(said: list[str], right: list[list[str]]) -> dict[str, float]:
-    return bleu([tuple(each.split()) for each in said], [[tuple(each.split()) for each in some] for some in right])
-
-
-def test_a_caption_of_few_words_has_bleu_of_its_own_when_smoothed() -> None:
-    right = [[("a", "bright", "six")]]
-    assert bleu([("a", "bright", "six")], right)["bleu_4"] == 0
-    assert bleu([("a", "bright", "six")], right, smoothed=True)["bleu_4"] == pytest.approx(100)
-    # 2 of 3 words, 1 + 1 of 2 + 1 pairs, 0 + 1 of 1 + 1 triples, 0 + 1 of 0 + 1 fours
-    measured = bleu([("a", "bright", "two")], right, smoothed=True)["bleu_4"]
-    assert measured == pytest.approx(100 * (2 / 3 * 2 / 3 * 1 / 2 * 1) ** 0.25)
+@given(examples)
+def test_metrics_are_in_range_and_largest_for_the_reference_itself(drawn: list) -> None:
+    captions, references = zip(*drawn, strict=True)
+    cider = Cider.from_references(references)
+    assert all(0 <= value <= 100 + 1e-9 for value in bleu(captions, references).values())
+    assert all(0 <= value <= 100 + 1e-9 for value in sentence_bleu(captions, references))
+    assert all(0 <= value <= 100 for value in rouge_l(captions, references))
+    assert all(0 <= value <= 10 + 1e-9 for value in cider(captions, references))
+    own = [each[0] for each in references]
+    assert bleu(own, references)["bleu_1"] == pytest.approx(100)
+    assert sentence_bleu(own, references) == pytest.approx([100] * len(own))
+    assert rouge_l(own, references) == pytest.approx([100] * len(own))
+    single = [[each] for each in own]
+    for best, other in zip(cider(own, single), cider(captions, single), strict=True):
+        assert best >= other - 1e-9

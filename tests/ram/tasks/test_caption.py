@@ -1,4 +1,4 @@
-"""The task of captions: what a step asks and pays, what is measured, and that it learns."""
+"""Captioning: the loss of a step, the metrics of evaluation, and learning."""
 
 import io
 import math
@@ -22,38 +22,40 @@ from ram.corpora import Tokens
 from ram.corpora.captions import Captions
 from ram.corpora.reversal import Reversal
 from ram.corpora.vocabulary import END, START
+from ram.inference.captions import ImageCaptioner
 from ram.networks import GlimpseNetwork, LocationNetwork, RandomLocation
-from ram.sequence import decoders, encoders
-from ram.sequence.classifiers import ModelOutput, TokenEmbedding
-from ram.sequence.decoders import CrossAttention
+from ram.sequence import recurrent, transformer
+from ram.sequence.context import CrossAttention
+from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.output import ModelOutput
 from ram.sequence.search import SPECIAL_TOKENS
-from ram.tasks.caption import CaptionTask, ImageCaptioner
+from ram.tasks.caption import CaptionTask, self_critical_loss
 from ram.tasks.translate import Search
 
-PLACES = ("left", "right")
+SIDES = ("left", "right")
 
 
-class Given:
-    """Images of 8 x 16 with a bright square on the left or on the right, and its place said in two ways."""
+class SquareCorpus:
+    """Images of 8 x 16 with a bright square on the left or on the right, and two captions that name its side."""
 
     def load(self, split: str) -> Captions:
         count = {"train": 24, "validation": 6, "test": 10}[split]
         images = torch.zeros(count, 1, 8, 16, dtype=torch.uint8)
         captions, boxes = [], torch.zeros(count, 1, 4)
-        for number in range(count):
-            side, row = number % 2, number // 2 % 3
+        for index in range(count):
+            side, row = index % 2, index // 2 % 3
             left, top = 1 + 9 * side, 1 + 2 * row
-            images[number, 0, top : top + 3, left : left + 4] = 255
-            boxes[number, 0] = torch.tensor([left, top, left + 3, top + 2])
-            captions.append((("it", "is", PLACES[side]), (PLACES[side],)))
+            images[index, 0, top : top + 3, left : left + 4] = 255
+            boxes[index, 0] = torch.tensor([left, top, left + 3, top + 2])
+            captions.append((("it", "is", SIDES[side]), (SIDES[side],)))
         return Captions(images, tuple(captions), boxes, tuple(range(count)))
 
-    def judge(self, said: Sequence[Tokens], annotations: Sequence[int]) -> dict[str, float]:
-        right = [PLACES[number % 2] in each for each, number in zip(said, annotations, strict=True)]
-        return {"right": 100 * sum(right) / len(right)}
+    def evaluate(self, captions: Sequence[Tokens], annotations: Sequence[int]) -> dict[str, float]:
+        correct = [SIDES[index % 2] in caption for caption, index in zip(captions, annotations, strict=True)]
+        return {"correct": 100 * sum(correct) / len(correct)}
 
-    def named(self, caption: Tokens, fact: int) -> list[tuple[int, ...]]:
-        return [(0,) if word == PLACES[fact % 2] else () for word in caption]
+    def mentioned_objects(self, caption: Tokens, index: int) -> list[tuple[int, ...]]:
+        return [(0,) if word == SIDES[index % 2] else () for word in caption]
 
     def tokenize(self, text: str) -> Tokens:
         return tuple(text.split())
@@ -63,31 +65,33 @@ class Given:
 
 
 convolutional = partial(Convolutional, widths=(8, 8))
-soft = partial(decoders.RecurrentDecoder, size=16, bridge="none", input_feeding=False, context=CrossAttention)
+soft = partial(recurrent.RecurrentDecoder, size=16, bridge="none", input_feeding=False, context=CrossAttention)
 hard = partial(soft, context=partial(CrossAttention, select=Hard))
-looks = partial(
+glimpses = partial(
     GlimpseContext,
     sensor=GlimpseSensor(8),
     glimpse=partial(GlimpseNetwork, patch_features=16, location_features=16, output_size=16),
     policy=partial(LocationNetwork, std=0.5),
 )
-glimpse = partial(decoders.RecurrentDecoder, size=16, bridge="none", attend="before", context=looks)
+glimpse = partial(recurrent.RecurrentDecoder, size=16, bridge="none", attend="before", context=glimpses)
 MODELS: dict[str, dict[str, Any]] = {
     "soft": {"decoder": soft},
     "hard": {"decoder": hard},
-    "glimpse": {"decoder": glimpse, "encoder": Pixels},
-    "blind": {"decoder": partial(decoders.RecurrentDecoder, size=8, bridge="none")},
-    "transformer": {"decoder": partial(decoders.TransformerDecoder, size=8, num_heads=2, num_layers=1, dropout=0.0)},
+    "glimpse": {"decoder": glimpse, "image_encoder": Pixels},
+    "no attention": {"decoder": partial(recurrent.RecurrentDecoder, size=8, bridge="none")},
+    "transformer": {"decoder": partial(transformer.TransformerDecoder, size=8, num_heads=2, num_layers=1, dropout=0.0)},
 }
 
 
-POINTING = {"pointing", "pointing_centre", "pointing_shuffled", "mass_in_box"}
+POINTING = {"pointing", "pointing_center", "pointing_shuffled", "mass_in_box"}
 
 
 def build(name: str = "soft", baseline: Any = NoBaseline, **options: Any) -> CaptionTask:
-    parts = {"encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS[name]}
-    parts |= {key: options.pop(key) for key in ("encoder", "decoder", "dropout") if key in options}
-    return CaptionTask(options.pop("corpus", Given()), partial(Captioner, **parts), baseline, batch_size=8, **options)
+    parts = {"image_encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS[name]}
+    parts |= {key: options.pop(key) for key in ("image_encoder", "decoder", "dropout") if key in options}
+    return CaptionTask(
+        options.pop("corpus", SquareCorpus()), partial(Captioner, **parts), baseline, batch_size=8, **options
+    )
 
 
 def train(task: CaptionTask, steps: range, optimizer: torch.optim.Optimizer) -> list[float]:
@@ -101,81 +105,87 @@ def train(task: CaptionTask, steps: range, optimizer: torch.optim.Optimizer) -> 
     return losses
 
 
-def test_a_caption_is_asked_for_word_by_word_with_its_end() -> None:
+def test_inputs_are_shifted_by_the_start_symbol_and_targets_end_with_the_end_symbol() -> None:
     task = build()
-    it, there, left = task.vocabulary.encode(["it", "is", "left"])
-    inputs, right = task.ask([("it", "is", "left"), ("left",)])
-    assert inputs.tolist() == [[START, it, there, left], [START, left, 0, 0]]
-    assert right.tolist() == [[it, there, left, END], [left, END, -100, -100]]
+    it, is_, left = task.vocabulary.encode(["it", "is", "left"])
+    inputs, targets = task.teacher_forcing([("it", "is", "left"), ("left",)])
+    assert inputs.tolist() == [[START, it, is_, left], [START, left, 0, 0]]
+    assert targets.tolist() == [[it, is_, left, END], [left, END, -100, -100]]
 
 
-def test_a_step_shows_every_image_with_one_of_its_captions() -> None:
+def record_captions(task: CaptionTask) -> list[Sequence[Tokens]]:
+    """Returns a list that receives the captions of every training step."""
+    recorded: list[Sequence[Tokens]] = []
+    original = task.teacher_forcing
+
+    def recording(captions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        recorded.append(captions)
+        return original(captions)
+
+    task.teacher_forcing = recording  # type: ignore[method-assign]
+    return recorded
+
+
+def test_a_step_draws_one_caption_of_every_image_as_a_function_of_seed_and_step() -> None:
     task = build()
-    seen: list[int] = []
-    ask = task.ask
-
-    def watched(captions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
-        seen.extend(map(len, captions))
-        return ask(captions)
-
-    task.ask = watched  # type: ignore[method-assign]
-    first, again, other = (task(step).loss.item() for step in (3, 3, 4))
-    assert first == again != other
+    first, repeated, other = (task(step).loss.item() for step in (3, 3, 4))
+    assert first == repeated != other
     assert task.steps_per_epoch == 3 and task.unit == "images"
+    recorded = record_captions(task)
     for step in range(30):
         task(step)
-    assert 0.4 < seen.count(3) / len(seen) < 0.6
+    lengths = [len(caption) for captions in recorded for caption in captions]
+    assert 0.4 < lengths.count(3) / len(lengths) < 0.6
 
 
-def test_a_batch_does_not_tell_how_long_its_captions_are() -> None:
-    class Uneven(Given):
+def test_batches_mix_captions_of_different_lengths() -> None:
+    class Uneven(SquareCorpus):
         def load(self, split: str) -> Captions:
-            given = super().load(split)
-            captions = tuple(((PLACES[number % 2],) * (1 + 4 * (number % 2)),) for number in range(len(given)))
-            return Captions(given.images, captions, given.boxes, given.annotations)
+            examples = super().load(split)
+            captions = tuple(((SIDES[index % 2],) * (1 + 4 * (index % 2)),) for index in range(len(examples)))
+            return Captions(examples.images, captions, examples.boxes, examples.annotations)
 
-    parts = {"encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS["soft"]}
-    task = CaptionTask(Uneven(), partial(Captioner, **parts), NoBaseline, batch_size=8)
+    task = build(corpus=Uneven())
     for step in range(6):
-        assert len({len(captions[0]) for captions in task.begin(step).captions}) == 2
+        assert len({len(captions[0]) for captions in task.training_batch(step).captions}) == 2
 
 
-def first_maps(task: CaptionTask) -> tuple[list[Tokens], Tensor]:
-    """The captions of the first step, and the weights of their words."""
-    examples = task.begin(0)
+def first_step_maps(task: CaptionTask) -> tuple[list[Tokens], Tensor]:
+    """Returns the captions of the first step and the attention weights of their words."""
+    examples = task.training_batch(0)
     drawn = torch.rand(len(examples)).tolist()
-    captions = [some[int(2 * share)] for some, share in zip(examples.captions, drawn, strict=True)]
-    weights = task.model(examples.images.float() / 255, task.ask(captions)[0]).weights
+    captions = [each[int(2 * share)] for each, share in zip(examples.captions, drawn, strict=True)]
+    weights = task.model(examples.images.float() / 255, task.teacher_forcing(captions)[0]).weights
     assert weights is not None
     return captions, weights
 
 
-def test_places_that_are_not_read_once_cost() -> None:
+def test_coverage_penalizes_cells_whose_weights_do_not_sum_to_one() -> None:
     task, plain = build(coverage=0.5), build()
     metrics = task(0).metrics()
     assert metrics["loss/answer"] == pytest.approx(plain(0).metrics()["loss/answer"], rel=1e-6)
-    captions, weights = first_maps(task)
-    read = [sum(weights[row, step] for step in range(len(caption) + 1)) for row, caption in enumerate(captions)]
-    expected = 0.5 * torch.stack([(1 - each).square().mean() for each in read]).mean()  # type: ignore[arg-type, operator]
+    captions, weights = first_step_maps(task)
+    totals = [sum(weights[row, step] for step in range(len(caption) + 1)) for row, caption in enumerate(captions)]
+    expected = 0.5 * torch.stack([(1 - total).square().mean() for total in totals]).mean()  # type: ignore[arg-type, operator]
     assert metrics["loss/coverage"] == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_maps_of_much_entropy_cost_more_and_more() -> None:
+def test_the_weight_of_the_map_entropy_grows_with_progress() -> None:
     task, plain = build(map_entropy=0.5), build()
     task.progress = 0.4
     step = task(0)
     metrics = step.metrics()
     assert metrics["loss/answer"] == pytest.approx(plain(0).metrics()["loss/answer"], rel=1e-6)
-    captions, weights = first_maps(task)
+    captions, weights = first_step_maps(task)
     words = [each for row, caption in zip(weights, captions, strict=True) for each in row[: len(caption) + 1]]
     nats = [-sum(share * math.log(share) for share in word.tolist()) for word in words]
     assert metrics["loss/map_entropy"] == pytest.approx(0.5 * 0.4 * sum(nats) / len(nats), rel=1e-5)
-    with torch.no_grad():  # as where statistics are gathered for averaged weights
+    with torch.no_grad():  # as when batch statistics of averaged weights are computed
         assert task(0).loss.item() == pytest.approx(step.loss.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("model", ["hard", "glimpse", "blind", "unnormalised", "sums of 2"])
-def test_map_entropy_is_refused_where_no_maps_are_soft(model: str) -> None:
+@pytest.mark.parametrize("model", ["hard", "glimpse", "no attention", "unnormalised", "sums of 2"])
+def test_map_entropy_is_refused_without_soft_attention(model: str) -> None:
     class Twice(Soft):
         def forward(self, *scores: Any) -> AttentionWeights:
             return AttentionWeights(2 * super().forward(*scores).weights)
@@ -185,69 +195,71 @@ def test_map_entropy_is_refused_where_no_maps_are_soft(model: str) -> None:
         {"decoder": partial(soft, context=partial(CrossAttention, select=selects[model]))} if model in selects else {}
     )
     task = build("soft" if parts else model, map_entropy=0.5, **parts)
-    with pytest.raises(InputError, match=r"^task\.map_entropy is for soft attention, whose weights are shares"):
+    with pytest.raises(
+        InputError, match=r"^task\.map_entropy needs soft attention with normalized weights: set it to 0\.$"
+    ):
         task(0)
 
 
-class Several(Given):
-    """From one to four captions an image, each told by its number of words; the first word tells the image."""
+class Several(SquareCorpus):
+    """One to four captions per image of different lengths, whose first word identifies the image."""
 
     def load(self, split: str) -> Captions:
-        given = super().load(split)
+        examples = super().load(split)
         names = ("red", "blue", "green", "grey", "black", "white", "brown", "pink")
         captions = tuple(
-            tuple((names[image % 8], *["and"] * place) for place in range(1 + image % 4)) for image in range(len(given))
+            tuple((names[image % 8], *["and"] * extra) for extra in range(1 + image % 4))
+            for image in range(len(examples))
         )
-        return Captions(given.images, captions, given.boxes, given.annotations)
+        return Captions(examples.images, captions, examples.boxes, examples.annotations)
 
 
 @pytest.mark.parametrize(("captions", "rollouts"), [(1, 1), (1, 3), (3, 1), (3, 3), (9, 2)])
-def test_an_image_is_seen_once_for_captions_of_its_own(captions: int, rollouts: int) -> None:
+def test_an_image_is_encoded_once_for_all_its_captions_and_rollouts(captions: int, rollouts: int) -> None:
     task = build("hard", corpus=Several(), captions_per_image=captions, rollouts_per_image=rollouts)
-    seen, told = [], []
-    task.model.encoder.register_forward_hook(lambda _, given, made: seen.append(made))
-    task.model.decoder.register_forward_hook(lambda _, given, __: told.append(given))
-    asked: list[Sequence[Tokens]] = []
-    ask = task.ask
-    task.ask = lambda words: (asked.append(words), ask(words))[1]  # type: ignore[method-assign, func-returns-value]
+    grids: list[Tensor] = []
+    decoder_calls: list[Any] = []
+    task.model.image_encoder.register_forward_hook(lambda module, arguments, output: grids.append(output))
+    task.model.decoder.register_forward_hook(lambda module, arguments, output: decoder_calls.append(arguments))
+    recorded = record_captions(task)
     task(0)
-    examples = task.begin(0)
-    ((said,), (grids,), ((vectors, memory, *_),)) = asked, seen, told
-    rows = [image for image, some in enumerate(examples.captions) for _ in some[:captions]]
-    assert [len(some) for some in examples.captions] != [1] * 8
-    for image, some in enumerate(examples.captions):
-        ours = [caption for row, caption in zip(rows, said, strict=True) if row == image]
-        assert len(set(ours)) == len(ours) == min(captions, len(some)) and set(ours) <= set(some)
-    expected = torch.stack([grids[image] for image in rows for _ in range(rollouts)])
+    examples = task.training_batch(0)
+    ((drawn,), (grid,), ((vectors, memory, *_),)) = recorded, grids, decoder_calls
+    rows = [image for image, references in enumerate(examples.captions) for _ in references[:captions]]
+    assert [len(references) for references in examples.captions] != [1] * 8
+    for image, references in enumerate(examples.captions):
+        own = [caption for row, caption in zip(rows, drawn, strict=True) if row == image]
+        assert len(set(own)) == len(own) == min(captions, len(references)) and set(own) <= set(references)
+    expected = torch.stack([grid[image] for image in rows for _ in range(rollouts)])
     torch.testing.assert_close(memory.states, expected)
-    expected = task.model.embedding(ask(said)[0].repeat_interleave(rollouts, dim=0))
+    expected = task.model.embedding(task.teacher_forcing(drawn)[0].repeat_interleave(rollouts, dim=0))
     torch.testing.assert_close(vectors, expected)
 
 
-def test_the_loss_is_the_mean_over_all_words_that_are_said() -> None:
+def test_the_loss_is_the_mean_over_all_words_of_the_step() -> None:
     task = build(captions_per_image=2)
-    loss, examples = task(0).loss, task.begin(0)
-    log_prob, words = torch.tensor(0.0), 0
-    for place in range(2):  # which an image has
-        inputs, right = task.ask([some[place] for some in examples.captions])
+    loss, examples = task(0).loss, task.training_batch(0)
+    log_prob, count = torch.tensor(0.0), 0
+    for index in range(2):  # both captions of every image
+        inputs, targets = task.teacher_forcing([captions[index] for captions in examples.captions])
         logits = task.model(examples.images.float() / 255, inputs).logits
-        of_right = logits.log_softmax(-1).gather(-1, right.clamp(min=0)[..., None])[..., 0]
-        log_prob, words = log_prob + of_right[right >= 0].sum(), words + int((right >= 0).sum())
-    assert loss.item() == pytest.approx(-log_prob.item() / words, rel=1e-5)
+        log_probs = logits.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+        log_prob, count = log_prob + log_probs[targets >= 0].sum(), count + int((targets >= 0).sum())
+    assert loss.item() == pytest.approx(-log_prob.item() / count, rel=1e-5)
 
 
-def test_rollouts_of_one_image_stand_side_by_side_and_differ_in_their_choices() -> None:
+def test_rollouts_of_one_image_are_adjacent_and_differ_in_their_choices() -> None:
     seen: list[Any] = []
 
-    class Watching(LeaveOneOutBaseline):
+    class Recording(LeaveOneOutBaseline):
         def forward(self, rollout: Any, returns: Tensor) -> Any:
             seen.append(rollout)
             return super().forward(rollout, returns)
 
-    build("hard", Watching, rollouts_per_image=3)(0)
+    build("hard", Recording, rollouts_per_image=3)(0)
     assert seen[0].group.tolist() == [row // 3 for row in range(24)]
     assert seen[0].log_prob.shape[1] == 24
-    first = seen[0].log_prob[0].view(8, 3)  # before the first word all rows of an image stand alike
+    first = seen[0].log_prob[0].view(8, 3)  # before the first word the state of all rows of an image is equal
     assert (first.std(1) > 0).any()
     one, several = build()(0), build(rollouts_per_image=3)(0)
     assert several.loss.item() == pytest.approx(one.loss.item(), rel=1e-5)
@@ -255,39 +267,57 @@ def test_rollouts_of_one_image_stand_side_by_side_and_differ_in_their_choices() 
         build("hard", LeaveOneOutBaseline)
 
 
-def test_the_surprise_of_a_choice_is_paid_and_not_asked_of_the_words() -> None:
+def test_the_entropy_bonus_is_part_of_the_reward_and_not_of_the_cross_entropy() -> None:
     rewards: list[Tensor] = []
+    log_probs: list[Tensor] = []
 
-    class Watching(NoBaseline):
+    class Recording(NoBaseline):
         def forward(self, rollout: Any, returns: Tensor) -> Any:
             rewards.append(rollout.reward)
+            log_probs.append(torch.where(rollout.mask, rollout.log_prob, 0).detach())
             return super().forward(rollout, returns)
 
-    plain, curious = build("hard", Watching)(0), build("hard", Watching, entropy=0.5)(0)
+    plain, curious = build("hard", Recording)(0), build("hard", Recording, entropy=0.5)(0)
     assert plain.metrics()["loss/answer"] == curious.metrics()["loss/answer"]
-    surprise = rewards[1] - rewards[0]
-    assert (surprise >= 0).all() and surprise.max() > 0.1
+    bonus = rewards[1] - rewards[0]
+    torch.testing.assert_close(bonus, -0.5 * log_probs[0], atol=1e-6, rtol=1e-5)
+    assert bonus.max() > 0.1
     assert build("hard", entropy=0.5)(0).metrics()["loss/policy"] != plain.metrics()["loss/policy"]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_all_is_measured(name: str) -> None:
-    measured = build(name).eval().evaluate("test")
-    spoken = {"bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "right", "perplexity"}
-    nearest = {f"nearest_{each}" for each in spoken - {"perplexity"}}
-    of_maps = set() if name == "blind" else {"map_entropy", "map_change", *POINTING}  # as far as something is said
-    assert spoken | nearest <= measured.keys() <= spoken | nearest | of_maps
-    assert measured["nearest_right"] == 100  # each has its like in training
-    assert build(name).eval().evaluate("validation").keys() == measured.keys() - nearest
-    assert all(map(math.isfinite, measured.values()))
+def test_evaluation_returns_every_metric(name: str) -> None:
+    metrics = build(name).eval().evaluate("test")
+    generation = {"bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "correct"}
+    required = generation | {"perplexity"} | {f"nearest_{each}" for each in generation}
+    # The metrics of maps depend on the generated words.
+    optional = set() if name == "no attention" else {"map_entropy", "map_change", *POINTING}
+    assert required <= metrics.keys() <= required | optional
+    assert metrics["nearest_correct"] == 100  # every test image is also a training image
+    validation = build(name).eval().evaluate("validation")
+    assert validation.keys() == {each for each in metrics if not each.startswith("nearest_")}
+    assert all(map(math.isfinite, metrics.values()))
 
 
-def test_the_measures_do_not_depend_on_how_batches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_perplexity_is_that_of_all_words_of_all_references() -> None:
     task = build().eval()
-    measured = task.evaluate("test")
-    for room in ("corpus", "caption"):
-        monkeypatch.setattr(f"ram.tasks.{room}.EVALUATION_BATCH", 3)
-    assert task.evaluate("test") == pytest.approx(measured, rel=1e-4)
+    examples = task.split("validation")
+    log_probs = []
+    for index, captions in enumerate(examples.captions):
+        for caption in captions:
+            inputs, targets = task.teacher_forcing([caption])
+            logits = task.model(examples.images[index : index + 1].float() / 255, inputs).logits
+            log_probs.append(logits.log_softmax(-1)[0].gather(-1, targets[0, :, None]))
+    expected = math.exp(-torch.cat(log_probs).double().mean().item())
+    assert task.evaluate("validation")["perplexity"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_metrics_do_not_depend_on_the_evaluation_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = build().eval()
+    metrics = task.evaluate("test")
+    for module in ("tasks.caption", "inference.captions"):
+        monkeypatch.setattr(f"ram.{module}.EVALUATION_BATCH_SIZE", 3)
+    assert task.evaluate("test") == pytest.approx(metrics, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -299,100 +329,100 @@ def test_the_measures_do_not_depend_on_how_batches_are_cut(monkeypatch: pytest.M
         ("glimpse", 150, NoBaseline, 1),
     ],
 )
-def test_it_learns_to_say_where_the_square_is(name: str, steps: int, baseline: Any, rollouts: int) -> None:
+def test_training_learns_the_side_of_the_square(name: str, steps: int, baseline: Any, rollouts: int) -> None:
     task = build(name, baseline, rollouts_per_image=rollouts)
     train(task, range(steps), torch.optim.Adam(task.parameters(), 0.02))
-    measured = task.eval().evaluate("test")
-    assert measured["right"] == 100
-    assert measured["bleu_1"] > 99
-    assert measured.keys() >= {"map_entropy", *POINTING}
+    metrics = task.eval().evaluate("test")
+    assert metrics["correct"] == 100
+    assert metrics["bleu_1"] > 99
+    assert metrics.keys() >= {"map_entropy", *POINTING}
 
 
-def test_sampled_captions_are_paid_by_what_they_gain() -> None:
-    speaking, task = build(), build(reward="cider")
-    train(speaking, range(20), torch.optim.Adam(speaking.parameters(), 0.005))
-    task.load_state_dict(speaking.state_dict())
+def test_self_critical_training_increases_the_reward() -> None:
+    pretrained, task = build(), build(reward="cider")
+    train(pretrained, range(20), torch.optim.Adam(pretrained.parameters(), 0.005))
+    task.load_state_dict(pretrained.state_dict())
     before = task.eval().evaluate("test")
     losses = train(task, range(20, 110), torch.optim.Adam(task.parameters(), 0.005))
     assert all(map(math.isfinite, losses))
     after = task.eval().evaluate("test")
     assert after["cider"] > before["cider"] + 1
-    assert after["right"] > before["right"]
+    assert after["correct"] > before["correct"]
 
 
-def test_a_reward_takes_the_place_of_cross_entropy() -> None:
+def test_a_reward_replaces_the_cross_entropy() -> None:
     task = build(reward="bleu").train()
     assert task(0).metrics().keys() == {"loss/policy", "train/reward"}
     assert task.training and task.model.training
 
 
 @pytest.mark.parametrize("name", ["soft", "hard", "glimpse"])
-def test_resuming_equals_going_on(name: str) -> None:
-    def begin() -> tuple[CaptionTask, torch.optim.Optimizer]:
+def test_resumed_training_equals_uninterrupted_training(name: str) -> None:
+    def start() -> tuple[CaptionTask, torch.optim.Optimizer]:
         task = build(name, MovingAverageBaseline, seed=5, dropout=0.2)
         return task, torch.optim.Adam(task.parameters(), 0.01)
 
-    task, optimizer = begin()
+    task, optimizer = start()
     expected = train(task, range(8), optimizer)
-    first, its_optimizer = begin()
-    prefix = train(first, range(4), its_optimizer)
-    second, other_optimizer = begin()
+    first, first_optimizer = start()
+    prefix = train(first, range(4), first_optimizer)
+    second, second_optimizer = start()
     second.load_state_dict(first.state_dict())
-    other_optimizer.load_state_dict(its_optimizer.state_dict())
-    assert prefix + train(second, range(4, 8), other_optimizer) == expected
+    second_optimizer.load_state_dict(first_optimizer.state_dict())
+    assert prefix + train(second, range(4, 8), second_optimizer) == expected
 
 
-def test_what_is_restored_is_the_trained_model_without_its_corpus() -> None:
-    class Absent(Given):
+def test_a_restored_captioner_equals_the_trained_model_and_needs_no_data() -> None:
+    class WithoutData(SquareCorpus):
         def load(self, split: str) -> Captions:
-            raise AssertionError("The data are not needed.")
+            raise AssertionError("Restoring must not load the data.")
 
     task = build("soft", seed=3).eval()
     file = io.BytesIO()
     torch.save(task.state_dict(), file)
     file.seek(0)
-    parts = {"encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS["soft"]}
-    arguments = {"model": partial(Captioner, **parts), "corpus": Absent(), "search": None, "device": "cpu"}
+    parts = {"image_encoder": convolutional, "embedding": partial(TokenEmbedding, size=8), **MODELS["soft"]}
+    arguments = {"model": partial(Captioner, **parts), "corpus": WithoutData(), "search": None, "device": "cpu"}
     model = CaptionTask.restore(torch.load(file, weights_only=True), arguments)
     assert isinstance(model, ImageCaptioner) and not model.model.training
     examples = task.split("test")
-    expected = [" ".join(best[0]) for best in task.describe(examples)]
+    expected = [" ".join(best[0]) for best in task.generate(examples)]
     assert model.caption(examples.images) == model.caption(examples.images.float() / 255) == expected
-    captions, weights = model.look(examples.images)
-    assert [" ".join(words) for words in captions] == expected
+    captions, weights = model.caption_with_weights(examples.images)
+    assert [" ".join(caption) for caption in captions] == expected
     longest = max(map(len, captions))
     assert weights is not None and weights.shape == (10, longest + 1, 2 * 4)
     torch.testing.assert_close(weights.sum(-1), torch.ones(10, longest + 1))
     several = model.n_best(examples.images, 3)
     assert all(1 <= len(each) <= 3 and len(set(each)) == len(each) for each in several)
     assert model.sample(examples.images, temperature=0) == expected
-    drawn, again, other = (model.sample(examples.images, 2.0, top_p=0.95, seed=seed) for seed in (0, 0, 1))
-    assert drawn == again != other
+    sampled, repeated, other = (model.sample(examples.images, 2.0, top_p=0.95, seed=seed) for seed in (0, 0, 1))
+    assert sampled == repeated != other
     assert model.caption(examples.images.numpy()) == expected
-    for images, told in [
+    for images, message in [
         (torch.zeros(2, 3, 8, 16), r"^Images must be \(N, 1, 8, 16\) with N of at least 1, got \(2, 3, 8, 16\)\.$"),
         (torch.zeros(0, 1, 8, 16), r"with N of at least 1, got \(0, 1, 8, 16\)\.$"),
         (torch.zeros(2, 1, 8, 16, dtype=torch.int64), r"needs images of floats in \[0, 1\], or of uint8, got .* int64"),
         (torch.full((2, 1, 8, 16), 200.0), r"needs floats in \[0, 1\], or uint8: divide"),
     ]:
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             model.caption(images)
 
 
-def test_the_pictures_are_texts_and_strips() -> None:
+def test_pictures_are_captions_and_attention_maps() -> None:
     task = build().eval()
     pictures = task.pictures("test")
     assert pictures.keys() == {"captions.txt", "captions.png"}
     strip = pictures["captions.png"]
     assert isinstance(strip, np.ndarray) and strip.dtype == np.uint8 and strip.ndim == 3 and strip.std() > 5
-    assert str(pictures["captions.txt"]).count("right   it is") == 10
-    assert build("blind").eval().pictures("test").keys() == {"captions.txt"}
+    assert str(pictures["captions.txt"]).count("reference  it is") == 10
+    assert build("no attention").eval().pictures("test").keys() == {"captions.txt"}
     assert build("glimpse").model.sensor is not None and task.model.sensor is None
     assert build("glimpse").eval().pictures("test").keys() == pictures.keys()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\)"),
         ({"reward": "spice"}, r"^task\.reward must be null or one of cider, bleu, got 'spice'\.$"),
@@ -403,100 +433,119 @@ def test_the_pictures_are_texts_and_strips() -> None:
             {"monitor": "exact"},
             r"^task\.monitor must be cider, bleu_4, .*; got 'exact'",
         ),
-        ({"min_count": 1000}, r"^No word comes up as often as task\.min_count=1000: lower it\.$"),
+        ({"min_count": 1000}, r"^No word occurs task\.min_count=1000 times: lower it\.$"),
         ({"search": Search(beam_size=2), "min_count": 0}, r"^task\.min_count must be at least 1, got 0\.$"),
     ],
 )
-def test_wrong_options_are_refused_by_name(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_invalid_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         build(**options)
 
 
-class Fixed(torch.nn.Module):
-    """Speaks two words at most, each with probabilities that hang on the one before and are parameters."""
+class BigramModel(torch.nn.Module):
+    """Generates words whose logits depend on the previous word alone and are the parameters."""
 
     max_length = None
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.logits = torch.nn.Parameter(torch.randn(words, words, generator=torch.Generator().manual_seed(1)))
+        self.logits = torch.nn.Parameter(torch.randn(size, size, generator=torch.Generator().manual_seed(1)))
 
-    def begin(self, images: Tensor) -> tuple[Tensor, None]:
+    def start_decoding(self, images: Tensor) -> tuple[Tensor, None]:
         return torch.full((len(images), 1), START), None
 
-    def decode(self, words: Tensor, memory: Any, state: Any = None, need_weights: bool = False) -> ModelOutput:
-        return ModelOutput(self.logits[words], self.logits[words])
+    def decode(self, token_ids: Tensor, memory: Any, state: Any = None, need_weights: bool = False) -> ModelOutput:
+        return ModelOutput(self.logits[token_ids], self.logits[token_ids])
 
 
-def test_the_gradient_of_sampled_captions_is_that_of_their_expected_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_self_critical_gradient_is_that_of_the_expected_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     task = build(reward="bleu", rollouts_per_image=4000, search=Search(max_length=2))
-    model = task.model = Fixed(len(task.vocabulary))
-    examples = task.split("train").choose([0])
+    model = task.model = BigramModel(len(task.vocabulary))
+    examples = task.split("train").select([0])
 
-    def paid(said: Sequence[Sequence[int]], references: Any) -> Tensor:
-        return torch.tensor([float(len(each)) + sum(each) ** 2 / 50 for each in said])
+    def reward(captions: Sequence[Sequence[int]], references: Any) -> Tensor:
+        return torch.tensor([float(len(caption)) + sum(caption) ** 2 / 50 for caption in captions])
 
-    monkeypatch.setattr(task, "_worth", paid)
+    monkeypatch.setattr(task, "_caption_reward", reward)
     torch.manual_seed(0)
-    torch.stack([task._self_critical_loss(examples.images, examples).loss for _ in range(10)]).mean().backward()
+    torch.stack([task._self_critical_step(examples.images, examples).loss for _ in range(10)]).mean().backward()
     estimated, model.logits.grad = model.logits.grad, None
 
-    mask_special_tokens = [number for number in range(len(task.vocabulary)) if number not in SPECIAL_TOKENS]
-    share = torch.full_like(model.logits, -math.inf)
-    share[:, mask_special_tokens] = model.logits[:, mask_special_tokens]
-    share = share.softmax(-1)
-    expected, words = torch.zeros(()), torch.zeros(())
-    for first in mask_special_tokens:
-        for second in mask_special_tokens if first != END else [END]:
-            probability = share[START, first] * (1.0 if first == END else share[first, second])
-            said = [number for number in (first, second) if number != END]
-            expected = expected - probability * paid([said], None)[0]
-            words = words + probability.detach() * (1 if first == END else 2)
-    (expected / words).backward()
+    words = [token_id for token_id in range(len(task.vocabulary)) if token_id not in SPECIAL_TOKENS]
+    probabilities = torch.full_like(model.logits, -math.inf)
+    probabilities[:, words] = model.logits[:, words]
+    probabilities = probabilities.softmax(-1)
+    expected, length = torch.zeros(()), torch.zeros(())
+    for first in words:
+        for second in words if first != END else [END]:
+            probability = probabilities[START, first] * (1.0 if first == END else probabilities[first, second])
+            caption = [token_id for token_id in (first, second) if token_id != END]
+            expected = expected - probability * reward([caption], None)[0]
+            length = length + probability.detach() * (1 if first == END else 2)
+    (expected / length).backward()
     torch.testing.assert_close(estimated, model.logits.grad, atol=0.02, rtol=0.05)
 
 
-def test_what_was_said_is_read_again_within_the_positions_there_are() -> None:
+def test_the_self_critical_loss_by_hand() -> None:
+    """Two captions of one and two tokens, with advantages 0.5 and -1, over three tokens."""
+    logits = torch.randn(2, 2, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    targets = torch.tensor([[END, -100], [4, END]])
+    loss = self_critical_loss(
+        ModelOutput(logits, logits.detach()),
+        targets,
+        torch.tensor([2.0, 1.0]),
+        torch.tensor([1.5, 2.0]),
+        torch.zeros(2),
+    )
+    masked = logits.detach().clone()
+    masked[..., SPECIAL_TOKENS] = -math.inf
+    log_prob = masked.log_softmax(-1)
+    expected = -(0.5 * log_prob[0, 0, END] - log_prob[1, 0, 4] - log_prob[1, 1, END]) / 3
+    torch.testing.assert_close(loss, expected)
+
+
+def test_captions_are_limited_to_the_positions_of_the_model() -> None:
     few = partial(MODELS["transformer"]["decoder"], positions=partial(LearnedPositions, max_length=4))
     task = build(decoder=few, reward="bleu")
     assert "cider" in task.eval().evaluate("validation") and task.pictures("validation")
+    assert max(len(best[0]) for best in task.generate(task.split("test"))) <= 4
     assert task(0).loss.isfinite()
-    with pytest.raises(InputError, match="in the train split has 3 words or pieces, and the model positions for 2"):
+    with pytest.raises(InputError, match="in the train split has 3 tokens, but the model has 2 positions"):
         build(decoder=partial(few, positions=partial(LearnedPositions, max_length=3)))
 
 
-def test_a_control_that_looks_anywhere_is_measured_alike_again() -> None:
-    anywhere = partial(glimpse, context=partial(looks, policy=RandomLocation))
-    task = build("glimpse", decoder=anywhere).eval()
+def test_the_evaluation_of_a_random_policy_is_reproducible() -> None:
+    random = partial(glimpse, context=partial(glimpses, policy=RandomLocation))
+    task = build("glimpse", decoder=random).eval()
     first = task.evaluate("validation")
     torch.manual_seed(7)
     assert task.evaluate("validation") == first
-    assert first["map_change"] > 0, "it looks elsewhere for every word"
+    assert first["map_change"] > 0, "the location changes from word to word"
 
 
-def test_weights_that_are_no_distribution_have_no_entropy() -> None:
+def test_unnormalised_weights_have_no_map_entropy() -> None:
     task = build(decoder=partial(soft, context=partial(CrossAttention, select=Unnormalised))).eval()
-    measured = task.evaluate("validation")
-    assert "map_entropy" not in measured and all(map(math.isfinite, measured.values()))
+    metrics = task.evaluate("validation")
+    assert "map_entropy" not in metrics and all(map(math.isfinite, metrics.values()))
     assert task.pictures("validation")
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
-        ({"decoder": glimpse}, "decoder=glimpse looks at the image itself, pixel by pixel: set encoder=pixels."),
+        ({"decoder": glimpse}, "decoder=glimpse needs the pixels of the image: set image_encoder=pixels."),
         (
-            {"encoder": partial(encoders.RecurrentEncoder, size=8)},
-            "encoder must be one of images, such as encoder=convolutional, got Recurrent.",
+            {"image_encoder": partial(recurrent.RecurrentEncoder, size=8)},
+            "image_encoder must be one of conf/image_encoder, such as convolutional, got RecurrentEncoder.",
         ),
-        ({"augmentation": "warp"}, "task.augmentation must be null or name a _target_, got 'warp'."),
+        ({"augmentation": "warp"}, "task.augmentation must be null or have a _target_, got 'warp'."),
         (
             {"corpus": Reversal(size=10)},
             "This task needs a corpus of images with captions: choose another corpus or task.",
         ),
     ],
 )
-def test_parts_that_do_not_belong_together_are_refused(parts: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError) as refused:
+def test_incompatible_parts_are_refused(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
         build(**parts)
-    assert str(refused.value) == told
+    assert str(error.value) == message
