@@ -1,4 +1,4 @@
-"""Where texts come from: a source describes a corpus, ``load`` turns a split of it into words."""
+"""Text corpora: a corpus describes a data set, ``load`` returns one split of it as tokenized examples."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from envs.splits import Split
 
 Tokens = tuple[str, ...]
 
-_TOKEN = regex.compile(  # \p{M}: accents and vowels; within numbers signs stand too
+_TOKEN = regex.compile(  # \p{M}: combining accents and vowels; punctuation between digits belongs to the number
     r"[\w\p{M}]+(?:(?:['-]|(?<=\d)[.,:](?=\d))[\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
 )
-_BEFORE = regex.compile(r" ([,.;:!?)\]}%…])")  # no space before these, nor after those
-_AFTER = regex.compile(r"([(\[{]) ")
+_NO_SPACE_BEFORE = regex.compile(r" ([,.;:!?)\]}%…])")
+_NO_SPACE_AFTER = regex.compile(r"([(\[{]) ")
 _QUOTED = regex.compile(r'(?<!\S)" ([^"]+) "(?![^\s,.;:!?)])')
 
 
 @dataclass(frozen=True)
 class Examples:
-    """N texts, and what is to be said of each.
+    """N tokenized texts with their targets.
 
     Attributes:
-        texts: N of one word at least.
-        targets: N labels, one a text; or N tuples, such as one tag a word or the words of a translation; or None, where
-            the text is all.
-        references: N times one or more right targets as they are written, which what is said is compared with; None for
-            the targets alone.
-        alignments: N times, for every word of the target, the place of the word of the text that it stands for, or -1;
-            None where that is not known.
-        lines: N times the file and the line that a text is from, such as "a.txt, line 3"; None where it is from none.
+        texts: N texts of at least one token.
+        targets: N class labels; or N token tuples, such as one tag per word or a translation; None without targets.
+        references: N tuples of one or more correct outputs as written text, which predictions are compared with; None
+            to compare with the targets.
+        alignments: N tuples with, for every target token, the index of the text token it is aligned to, or -1; None
+            without alignments.
+        lines: N descriptions of the file and line of a text, such as "a.txt, line 3"; None for generated texts.
     """
 
     texts: tuple[Tokens, ...]
@@ -47,9 +46,9 @@ class Examples:
     def __post_init__(self) -> None:
         if not self.texts:
             raise InputError("There are no texts: a split of a corpus needs at least one.")
-        for number, text in enumerate(self.texts):
+        for index, text in enumerate(self.texts):
             if not text:
-                raise InputError(f"Text {number} of a corpus has no words: leave it out.")
+                raise InputError(f"Text {index} of a corpus has no words: leave it out.")
         for name in ("targets", "references", "alignments", "lines"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.texts):
@@ -58,56 +57,56 @@ class Examples:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def choose(self, numbers: Sequence[int]) -> Examples:
-        """The examples of the given numbers, in their order."""
+    def select(self, indices: Sequence[int]) -> Examples:
+        """Returns the examples at the given indices, in that order."""
 
-        def some(values: Any) -> Any:
-            return None if values is None else tuple(values[number] for number in numbers)
+        def rows(values: Any) -> Any:
+            return None if values is None else tuple(values[index] for index in indices)
 
-        return Examples(*(some(getattr(self, each.name)) for each in fields(self)))
+        return Examples(*(rows(getattr(self, each.name)) for each in fields(self)))
 
-    def where(self, number: int, split: Split) -> str:
-        """Where a text stands, for what is said of it."""
-        return f"in the {split} split" if self.lines is None else f"in {self.lines[number]},"
+    def describe_location(self, index: int, split: Split) -> str:
+        """Returns where a text is from, as a phrase for error messages."""
+        return f"in the {split} split" if self.lines is None else f"in {self.lines[index]},"
 
 
 class Corpus(Protocol):
-    """Describes a corpus; building one touches neither disk nor network."""
+    """Describes a corpus; constructing one touches neither disk nor network."""
 
     def load(self, split: Split) -> Examples:
-        """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""
+        """Reads or generates one split. Raises :class:`InputError` for invalid user files."""
         ...
 
     def tokenize(self, text: str) -> Tokens:
-        """The words of a text that somebody types, as the corpus would have them."""
+        """Splits user input into tokens like those of the corpus."""
         ...
 
 
 class PairCorpus(Corpus, Protocol):
-    """Describes texts and what becomes of each: targets are their words."""
+    """Describes a corpus of sequence pairs: the targets are token tuples."""
 
     def detokenize(self, words: Sequence[str]) -> str:
-        """The words of a target as they are written."""
+        """Joins target tokens into written text."""
         ...
 
 
-def split_of(content: str, validation: int = 10, test: int = 10) -> Split:
-    """Which split some content belongs to, whoever asks: so many percent of all contents to validation and to test."""
-    place = zlib.crc32(content.encode()) % 100
-    return "validation" if place < validation else "test" if place < validation + test else "train"
+def assign_split(content: str, validation: int = 10, test: int = 10) -> Split:
+    """Assigns content to a split by its checksum; ``validation`` and ``test`` are percentages of all contents."""
+    percentile = zlib.crc32(content.encode()) % 100
+    return "validation" if percentile < validation else "test" if percentile < validation + test else "train"
 
 
 def tokenize(text: str, lower: bool = True) -> Tokens:
-    """Words, with the apostrophes and hyphens within them, and single signs; each letter and its accents are one."""
-    return tuple(_TOKEN.findall(normalised(text, lower)))
+    """Splits a text into words, with inner apostrophes and hyphens, and single punctuation marks; see normalize."""
+    return tuple(_TOKEN.findall(normalize(text, lower)))
 
 
-def normalised(text: str, lower: bool = True) -> str:
-    """A text, whose letters and accents are one, with one kind of apostrophe, perhaps in small letters."""
+def normalize(text: str, lower: bool = True) -> str:
+    """Returns a text in Unicode normal form C with straight apostrophes, lowercased on request."""
     text = unicodedata.normalize("NFC", text).replace("\u2019", "'")
     return text.lower() if lower else text
 
 
 def detokenize(words: Sequence[str]) -> str:
-    """A sentence of words and signs, written as usual."""
-    return _AFTER.sub(r"\1", _BEFORE.sub(r"\1", _QUOTED.sub(r'"\1"', " ".join(words))))
+    """Joins words and punctuation marks with the usual spacing."""
+    return _NO_SPACE_AFTER.sub(r"\1", _NO_SPACE_BEFORE.sub(r"\1", _QUOTED.sub(r'"\1"', " ".join(words))))

@@ -12,57 +12,57 @@ from typing import Literal, get_args
 from envs.errors import InputError
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
-from ram.corpora import Examples, Tokens, detokenize, split_of, tokenize
+from ram.corpora import Examples, Tokens, assign_split, detokenize, tokenize
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = (*_ONES.split(), "seventeen", "eighteen", "nineteen")
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _LARGEST = 99
 
-Ask = Literal["words", "result"]
+Targets = Literal["result"]
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Sums and products of digits, the products first, and what holds of a number: even, odd, prime.
+    """Equations of sums and products of digits, and properties of numbers: even, odd, prime.
 
-    An expression of validation or test stands nowhere in training, nor does the same one in another order, nor with
-    zeros added to it or ones multiplied with it. What is said of a number, "seven is prime", is in training alone.
+    Products come before sums. No expression of validation or test occurs in training, in any order of its terms and
+    factors, with added zeros or with factors of one. Properties, such as "seven is prime", are in training only.
 
     Attributes:
-        max_operands: in an expression, from two on; results above 99 are left out.
-        ask: "words" gives whole sentences; "result" gives expressions and asks for what they equal.
-        size: of the training split, drawn with repetition; every expression held out stands once in its split.
-        seed: of the order.
+        max_operands: largest number of operands of an expression, 2 to 4; results above 99 are left out.
+        size: number of training texts, drawn with repetition; validation and test contain each expression once.
+        seed: of the generated data; independent of the training seed.
+        targets: None for whole sentences as texts; "result" for expressions as texts and their values as targets.
     """
 
     max_operands: int = 3
     size: int = 20000
     seed: int = 0
-    ask: Ask = "words"
+    targets: Targets | None = None
 
     def __post_init__(self) -> None:
         if not 2 <= self.max_operands <= 4:
             raise InputError(f"corpus.max_operands must be 2, 3 or 4, got {self.max_operands}.")
-        if self.ask not in get_args(Ask):
-            raise InputError(f"corpus.ask must be one of {', '.join(get_args(Ask))}, got {self.ask!r}.")
+        if self.targets not in (None, *get_args(Targets)):
+            raise InputError(f"corpus.targets must be null or result, got {self.targets!r}.")
         check_positive_integers("corpus", size=self.size)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        kinds = [
+        by_length = [
             [each for each in _expressions(n) if _split_of(each) == split] for n in range(2, self.max_operands + 1)
         ]
-        chance = random.Random(f"{self.seed} {split}")
+        rng = random.Random(f"{self.seed} {split}")
         if split != "train":
-            texts = [_equation(each) for kind in kinds for each in kind]
-            chance.shuffle(texts)
+            texts = [_equation(each) for expressions in by_length for each in expressions]
+            rng.shuffle(texts)
             return self._examples(texts)
-        annotations = [fact for number in range(_LARGEST + 1) for fact in _facts(number)]
+        properties = [text for number in range(_LARGEST + 1) for text in _properties(number)]
         texts = []
-        for _ in range(self.size):  # one sentence in ten of numbers alone, and of expressions each length as often
-            fact = self.ask == "words" and chance.random() < 0.1
-            texts.append(chance.choice(annotations) if fact else _equation(chance.choice(chance.choice(kinds))))
+        for _ in range(self.size):  # a tenth are properties; equations of every length are equally frequent
+            is_property = self.targets is None and rng.random() < 0.1
+            texts.append(rng.choice(properties) if is_property else _equation(rng.choice(rng.choice(by_length))))
         return self._examples(texts)
 
     def tokenize(self, text: str) -> Tokens:
@@ -72,17 +72,14 @@ class Arithmetic:
         return detokenize(words)
 
     def _examples(self, texts: list[Tokens]) -> Examples:
-        if self.ask == "words":
+        if self.targets is None:
             return Examples(tuple(texts))
-        middle = [text.index("equals") for text in texts]
-        return Examples(
-            tuple(text[:end] for text, end in zip(texts, middle, strict=True)),
-            tuple(text[end + 1 :] for text, end in zip(texts, middle, strict=True)),
-        )
+        sides = [(text[: text.index("equals")], text[text.index("equals") + 1 :]) for text in texts]
+        return Examples(tuple(left for left, _ in sides), tuple(right for _, right in sides))
 
 
 def in_words(number: int) -> str:
-    """A number in 0 .. 99, as it is spoken."""
+    """Spells a number in 0 .. 99."""
     if number < len(_UNITS):
         return _UNITS[number]
     return f"{_TENS[number // 10]} {_UNITS[number % 10] if number % 10 else ''}".strip()
@@ -93,12 +90,13 @@ Expression = tuple[tuple[int, ...], ...]
 
 
 def value(expression: Expression) -> int:
-    """What an expression equals."""
+    """Evaluates an expression."""
     return sum(map(prod, expression))
 
 
 def _expressions(operands: int) -> list[Expression]:
-    every = []
+    """Returns all expressions with a number of operands and a value of at most 99."""
+    expressions = []
     for digits in product(range(10), repeat=operands):
         for signs in product((False, True), repeat=operands - 1):
             terms = [[digits[0]]]
@@ -109,22 +107,22 @@ def _expressions(operands: int) -> list[Expression]:
                     terms.append([digit])
             expression = tuple(map(tuple, terms))
             if value(expression) <= _LARGEST:
-                every.append(expression)
-    return every
+                expressions.append(expression)
+    return expressions
 
 
 def _split_of(expression: Expression) -> Split:
-    """The same for all orders of its terms and factors, and where nothing is added or nothing multiplied."""
+    """Assigns the same split to all orders of terms and factors, with or without zero terms and factors of one."""
     terms = [tuple(sorted(digit for digit in term if digit != 1)) for term in expression if prod(term)]
-    return split_of(repr(sorted(terms)))
+    return assign_split(repr(sorted(terms)))
 
 
 def _equation(expression: Expression) -> Tokens:
-    spoken = " plus ".join(" times ".join(map(in_words, term)) for term in expression)
-    return tuple(f"{spoken} equals {in_words(value(expression))}".split())
+    left = " plus ".join(" times ".join(map(in_words, term)) for term in expression)
+    return tuple(f"{left} equals {in_words(value(expression))}".split())
 
 
-def _facts(number: int) -> list[Tokens]:
+def _properties(number: int) -> list[Tokens]:
     kinds = ["odd" if number % 2 else "even"]
     if number > 1 and all(number % divisor for divisor in range(2, number)):
         kinds.append("prime")

@@ -1,4 +1,4 @@
-"""Batches of texts: which ones a training step shows, and how they are padded."""
+"""Batches of sequences: which examples a training step uses, and padding."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_POOL = 50  # batches whose texts are sorted by length together
+EVALUATION_BATCH_SIZE = 256
+_POOL = 50  # number of batches whose texts are sorted by length together
 
 
 class Batches:
-    """Every text once an epoch, in batches of like length, as functions of (seed, step).
+    """Example indices of every batch, grouped by similar length, as a function of (seed, step); each once per epoch.
 
     Args:
         lengths: of all texts.
-        batch_size: texts a batch; one batch of an epoch may have fewer.
+        batch_size: texts per batch; one batch of an epoch may be smaller.
         seed: of the order.
     """
 
@@ -25,24 +26,24 @@ class Batches:
         self._epoch, self._batches = -1, list[list[int]]()
 
     def __call__(self, step: int) -> list[int]:
-        """The numbers of the texts that training step ``step`` shows."""
+        """Returns the indices of the texts of training step ``step``."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._batches = epoch, self._divide(epoch)
+            self._epoch, self._batches = epoch, self._shuffle(epoch)
         return self._batches[position]
 
-    def _divide(self, epoch: int) -> list[list[int]]:
+    def _shuffle(self, epoch: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(((self.seed << 24) + epoch) % 2**63)
         order = torch.randperm(len(self.lengths), generator=generator)
         pools = [pool[self.lengths[pool].argsort(stable=True)] for pool in order.split(_POOL * self.batch_size)]
         batches = [batch.tolist() for pool in pools for batch in pool.split(self.batch_size)]
-        return [batches[number] for number in torch.randperm(len(batches), generator=generator)]
+        return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
 
-def pad(sequences: Sequence[Sequence[int]], device: torch.device, filling: int = 0) -> tuple[Tensor, Tensor]:
-    """Numbers of B sequences side by side: (B, N) int64, filled up at the end, and lengths (B,) int64."""
+def pad(sequences: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> tuple[Tensor, Tensor]:
+    """Pads B integer sequences with ``value`` at the end: (B, N) int64, and their lengths (B,) int64."""
     lengths = [len(sequence) for sequence in sequences]
-    padded = torch.full((len(sequences), max(lengths)), filling, dtype=torch.int64)
+    padded = torch.full((len(sequences), max(lengths)), value, dtype=torch.int64)
     for row, sequence in zip(padded, sequences, strict=True):
         row[: len(sequence)] = torch.tensor(sequence, dtype=torch.int64)
     return padded.to(device), torch.tensor(lengths, device=device)

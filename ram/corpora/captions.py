@@ -1,4 +1,4 @@
-"""Images and what is said of each."""
+"""Images with captions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from ram.corpora import Tokens
 
 @dataclass(frozen=True, eq=False)
 class Captions:
-    """N images, with one caption or more of each.
+    """N images, with one caption or more each.
 
     Attributes:
         images: (N, C, H, W) uint8.
-        captions: N times some captions, none of them empty.
-        boxes: (N, M, 4) float, of the M objects that an image has at most: left, top, right and bottom pixel; None
-            where that is not known.
-        facts: N times what the corpus judges captions by; None where it does not.
+        captions: N tuples of non-empty captions.
+        boxes: (N, M, 4) float, the boxes of up to M objects as left, top, right and bottom pixel; None without boxes.
+        annotations: N descriptions of an image that the corpus evaluates captions with; None if it does not.
     """
 
     images: Tensor
@@ -38,39 +37,40 @@ class Captions:
             values = getattr(self, field.name)
             if values is not None and len(values) != len(self):
                 raise InputError(f"There are {len(self)} images, but {len(values)} {field.name}.")
-        for number, some in enumerate(self.captions):
-            if not some or not all(some):
-                raise InputError(f"Image {number} has no caption, or an empty one: leave it out.")
+        for index, captions in enumerate(self.captions):
+            if not captions or not all(captions):
+                raise InputError(f"Image {index} has no caption, or an empty one: leave it out.")
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def choose(self, numbers: Sequence[int]) -> Captions:
-        """The images of the given numbers, in their order."""
+    def select(self, indices: Sequence[int]) -> Captions:
+        """Returns the images at the given indices, in that order."""
 
-        def some(values: Any) -> Any:
+        def rows(values: Any) -> Any:
             if values is None or isinstance(values, Tensor):
-                return None if values is None else values[list(numbers)]
-            return tuple(values[number] for number in numbers)
+                return None if values is None else values[list(indices)]
+            return tuple(values[index] for index in indices)
 
-        return Captions(*(some(getattr(self, field.name)) for field in fields(self)))
+        return Captions(*(rows(getattr(self, field.name)) for field in fields(self)))
 
 
 class CaptionCorpus(Protocol):
-    """Describes images with captions; building one touches neither disk nor network.
+    """Describes images with captions; constructing one touches neither disk nor network.
 
-    One that knows the ``facts`` has ``judge(said, facts)`` too, which tells shares of N captions in percent, "right"
-    among them; and ``named(caption, facts)``, which tells for every word the numbers of the boxes it may name.
+    A corpus with ``annotations`` also has ``evaluate(captions, annotations)``, which returns shares of N captions in
+    percent, among them "correct", and ``mentioned_objects(caption, annotation)``, which returns for every word the
+    indices of the boxes it may refer to.
     """
 
     def load(self, split: Split) -> Captions:
-        """Reads or makes one split. Raises :class:`InputError` where the user's files do not serve."""
+        """Reads or generates one split. Raises :class:`InputError` for invalid user files."""
         ...
 
     def tokenize(self, text: str) -> Tokens:
-        """The words of a caption that somebody types, as the corpus would have them."""
+        """Splits user input into words like those of the captions."""
         ...
 
     def detokenize(self, words: Sequence[str]) -> str:
-        """A caption as it is written."""
+        """Joins the words of a caption into written text."""
         ...

@@ -1,4 +1,4 @@
-"""The CMU Pronouncing Dictionary: English words, letter by letter, and their phonemes."""
+"""The CMU Pronouncing Dictionary: spelling to phonemes of English words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.splits import Split, check_split
-from ram.corpora import Examples, Tokens, split_of
-from ram.corpora.files import fetch, read_lines
+from ram.corpora import Examples, Tokens, assign_split
+from ram.corpora.files import fetch_file, read_lines
 
 _NAME = "cmudict.dict"
 _URL = "https://raw.githubusercontent.com/cmusphinx/cmudict/master/" + _NAME
@@ -19,13 +19,14 @@ _STRESS = re.compile("[012]")
 
 @dataclass(frozen=True)
 class CMUDict:
-    """126,000 words of letters, apostrophes and the like; a tenth to test on, a fiftieth for validation.
+    """126,000 words as characters with their phonemes; 10 % in test, 2 % in validation.
 
-    Of a word with several pronunciations training sees each, and any of them is right in the other splits.
+    Training has one example per pronunciation of a word. Validation and test have the first one as target and all as
+    references.
 
     Attributes:
-        root: the folder of ``cmudict.dict``, downloaded there where it is missing.
-        stress: keep the digits that mark the stress of a vowel.
+        root: folder of ``cmudict.dict``; downloaded if missing.
+        stress: keep the digits that mark the stress of vowels.
     """
 
     root: str = "data/cmudict"
@@ -33,19 +34,19 @@ class CMUDict:
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        spoken: dict[str, list[str]] = defaultdict(list)
-        for line in read_lines(fetch(self.root, _NAME, _URL, _SHA256)):
+        pronunciations: dict[str, list[str]] = defaultdict(list)
+        for line in read_lines(fetch_file(self.root, _NAME, _URL, _SHA256)):
             word, _, phonemes = line.split("#")[0].strip().partition(" ")
             word = word.split("(")[0]
-            if split_of(word, validation=2) == split:
-                written = phonemes if self.stress else _STRESS.sub("", phonemes)
-                spoken[word] += [] if written in spoken[word] else [written]
-        pairs = [
-            (tuple(word), tuple(one.split()), tuple(all_))
-            for word, all_ in spoken.items()
-            for one in (all_ if split == "train" else all_[:1])
+            if assign_split(word, validation=2) == split:
+                phonemes = phonemes if self.stress else _STRESS.sub("", phonemes)
+                pronunciations[word] += [] if phonemes in pronunciations[word] else [phonemes]
+        rows = [
+            (tuple(word), tuple(target.split()), tuple(references))
+            for word, references in pronunciations.items()
+            for target in (references if split == "train" else references[:1])
         ]
-        return Examples(*(tuple(each) for each in zip(*pairs, strict=True)))
+        return Examples(*(tuple(column) for column in zip(*rows, strict=True)))
 
     def tokenize(self, text: str) -> Tokens:
         return tuple(text.strip().lower())

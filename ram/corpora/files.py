@@ -1,4 +1,4 @@
-"""Files of corpora: fetched where they are missing, checked, and read line by line."""
+"""Files of corpora: download, checksum and line-by-line reading."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from torch.hub import download_url_to_file
 from envs.errors import InputError
 
 
-def fetch(root: str, name: str, url: str, sha256: str) -> Path:
-    """A published file under ``root``, downloaded there if it is missing.
+def fetch_file(root: str, name: str, url: str, sha256: str) -> Path:
+    """Returns the path of a published file in the folder ``root``, downloading it if it is missing.
 
     Raises:
-        InputError: it cannot be downloaded, or its bytes are not those that were published.
+        InputError: if the download fails, or the checksum differs from that of the published file.
     """
     path = Path(root).expanduser() / name
     if not path.is_file():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix=".download-", dir=path.parent) as folder:
-                fetched = Path(folder, path.name)
-                download_url_to_file(url, str(fetched))
-                if not _published(fetched, sha256):
-                    raise ValueError("what came is not the published file")
-                os.replace(fetched, path)
+                downloaded = Path(folder, path.name)
+                download_url_to_file(url, str(downloaded))
+                if not _has_checksum(downloaded, sha256):
+                    raise ValueError("the SHA-256 of the download differs")
+                os.replace(downloaded, path)
                 return path
-        except Exception as error:  # of the network or the disk: http.client lets any kind through
+        except Exception as error:  # http.client raises exceptions of any kind
             raise InputError(
                 f"{path} is missing and could not be downloaded from {url} ({' '.join(str(error).split())}): check the "
-                "network and that the folder can be written, or bring the file."
+                "network and that the folder is writable, or copy the file there."
             ) from error
-    if not _published(path, sha256):
-        raise InputError(f"{path} is not the published file, for its SHA-256 differs: delete it to download it again.")
+    if not _has_checksum(path, sha256):
+        raise InputError(f"{path} is not the published file: its SHA-256 differs; delete it to download it again.")
     return path
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    r"""The lines of a text file, gzipped if its name ends in .gz; split at "\n" alone, "\r" before it removed.
+    r"""Returns the lines of a text file, gzipped if its name ends in .gz; lines end with "\n" or "\r\n" only.
 
     Raises:
-        InputError: naming the file, and the line that cannot be decoded.
+        InputError: if the file cannot be read, or a line cannot be decoded.
     """
     try:
         data = path.read_bytes()
@@ -54,7 +54,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}.") from error
     if b"\r" in data and b"\n" not in data:
-        raise InputError(f"{path} ends its lines with a carriage return alone: save it with ordinary line ends.")
+        raise InputError(f"{path} has lines that end with a carriage return only: save it with ordinary line ends.")
     lines = []
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
         try:
@@ -65,9 +65,9 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
                 f"{encoding.upper()}."
             ) from error
     if lines:
-        lines[0] = lines[0].removeprefix("\ufeff")  # a mark that some editors write
+        lines[0] = lines[0].removeprefix("\ufeff")  # byte order mark
     return lines
 
 
-def _published(path: Path, sha256: str) -> bool:
+def _has_checksum(path: Path, sha256: str) -> bool:
     return hashlib.sha256(path.read_bytes()).hexdigest() == sha256

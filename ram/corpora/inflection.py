@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from envs.errors import InputError
 from envs.splits import Split, check_split
 from ram.corpora import Examples, Tokens
-from ram.corpora.files import fetch, read_lines
+from ram.corpora.files import fetch_file, read_lines
 
 Language = Literal["english", "german", "spanish"]
 
@@ -32,11 +32,11 @@ _EXAMPLE = "abbauen V;IND;PST;1;SG"
 
 @dataclass(frozen=True)
 class Inflection:
-    """10,000 words with the form that is asked for, 1,000 for validation and 1,000 to test; letter by letter.
+    """Lemmas with morphological tags and their inflected forms, as characters; 10,000, 1,000 and 1,000 examples.
 
     Attributes:
-        root: the folder of ``german-train-high``, ``german-dev``, ``german-test`` and the same of other languages,
-            downloaded there where they are missing.
+        root: folder of ``german-train-high``, ``german-dev``, ``german-test`` and the same of other languages;
+            downloaded if missing.
         language: english, german or spanish.
     """
 
@@ -50,7 +50,7 @@ class Inflection:
     def load(self, split: Split) -> Examples:
         check_split(split)
         name = f"{self.language}-{_FILES[split]}"
-        path = fetch(self.root, name, _URL + name, _SHA256[name])
+        path = fetch_file(self.root, name, _URL + name, _SHA256[name])
         rows = [line.split("\t") for line in read_lines(path) if line]
         return Examples(
             tuple(self.tokenize(f"{lemma} {tags}") for lemma, _, tags in rows),
@@ -59,15 +59,15 @@ class Inflection:
         )
 
     def tokenize(self, text: str) -> Tokens:
-        """The tags of a line that ends in them, such as <V>, and the letters of the word before.
+        """Splits a lemma followed by its tags into tags, such as <V>, and the characters of the lemma.
 
         Raises:
-            InputError: there is one word alone.
+            InputError: if the tags are missing.
         """
-        word, _, tags = text.strip().replace("\t", " ").rpartition(" ")
-        if tags and not word:
-            raise InputError(f"{tags!r} does not say which form is asked for: write such as {_EXAMPLE!r}.")
-        return (*(f"<{tag}>" for tag in tags.split(";") if tag), *word.strip().replace(" ", _SPACE))
+        lemma, _, tags = text.strip().replace("\t", " ").rpartition(" ")
+        if tags and not lemma:
+            raise InputError(f"{tags!r} lacks a lemma or its tags: write both, such as {_EXAMPLE!r}.")
+        return (*(f"<{tag}>" for tag in tags.split(";") if tag), *lemma.strip().replace(" ", _SPACE))
 
     def detokenize(self, words: Sequence[str]) -> str:
         return "".join(words).replace(_SPACE, " ")

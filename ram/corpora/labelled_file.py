@@ -1,29 +1,30 @@
-"""A user's own file: on every line a label, a tab and a text."""
+"""Labelled texts of a user's file: a label, a tab and a text on every line."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from envs.errors import InputError
-from envs.splits import Split, check_shares, check_split, choose
+from envs.splits import Split, check_shares, check_split, split_indices
 from ram.corpora import Examples, Tokens, tokenize
 from ram.corpora.files import read_lines
 
 
 @dataclass(frozen=True)
 class LabelledFile:
-    """Texts with labels, in one file or one for every split. Lines without any sign are passed over.
+    """Labelled texts in one file, or in one per split; UTF-8, gzipped if the name ends in .gz; blank lines are skipped.
 
     Attributes:
-        path: of the file in UTF-8.
-        validation_path: of one to choose by; None holds out a share of ``path``.
-        test_path: of one to test on; None holds out a share of ``path``.
-        validation_share: of every class, held out for validation; in (0, 1).
-        test_share: of every class, held out to test on; in (0, 1).
-        lower: do not tell capital letters from small ones.
+        path: file of the training split.
+        validation_path: file of the validation split; None holds out a share of ``path``.
+        test_path: file of the test split; None holds out a share of ``path``.
+        validation_share: share of every class held out for validation, in (0, 1).
+        test_share: share of every class held out for test, in (0, 1).
+        lower: lowercase the texts.
     """
 
     path: str
@@ -38,22 +39,21 @@ class LabelledFile:
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        every = self._read(self.path)
-        own: dict[Split, str | None] = {"validation": self.validation_path, "test": self.test_path}
-        path = own.get(split)
+        train = self._read(self.path)
+        classes = sorted(set(map(str, train.targets or ())))
+        paths: dict[Split, str | None] = {"validation": self.validation_path, "test": self.test_path}
+        path = paths.get(split)
         if path is not None:
-            return self._read(path, known=frozenset(map(str, every.targets or ())))
+            return self._read(path, classes)
         shares: dict[Split, float] = {"test": self.test_share, "validation": self.validation_share}
-        shares = {name: share for name, share in shares.items() if own[name] is None}
-        targets = list(map(str, every.targets or ()))
-        number = {name: position for position, name in enumerate(sorted(set(targets)))}
-        labels = torch.tensor([number[target] for target in targets])
-        return every.choose(choose(split, labels, shares, "corpus").tolist())
+        shares = {name: share for name, share in shares.items() if paths[name] is None}
+        labels = torch.tensor([classes.index(str(target)) for target in train.targets or ()])
+        return train.select(split_indices(split, labels, shares, "corpus").tolist())
 
     def tokenize(self, text: str) -> Tokens:
         return tokenize(text, self.lower)
 
-    def _read(self, path: str, known: frozenset[str] | None = None) -> Examples:
+    def _read(self, path: str, classes: Sequence[str] | None = None) -> Examples:
         texts, labels, lines = [], [], []
         for number, line in enumerate(read_lines(Path(path).expanduser()), start=1):
             if not line.strip():
@@ -61,9 +61,9 @@ class LabelledFile:
             label, tab, text = line.partition("\t")
             label, words = label.strip(), self.tokenize(text)
             if not (tab and label and words):
-                raise InputError(f"{path}, line {number}: there must be a label, a tab and a text, got {line[:40]!r}.")
-            if known is not None and label not in known:
-                raise InputError(f"{path}, line {number}: {label!r} is no label of {self.path}.")
+                raise InputError(f"{path}, line {number}: expected a label, a tab and a text, got {line[:40]!r}.")
+            if classes is not None and label not in classes:
+                raise InputError(f"{path}, line {number}: {label!r} is not a label of {self.path}.")
             texts.append(words)
             labels.append(label)
             lines.append(f"{path}, line {number}")

@@ -1,4 +1,4 @@
-"""MR: 10,662 sentences of film reviews, half of them favourable (Pang and Lee 2005), in ten folds."""
+"""MR: 10,662 positive and negative sentences of film reviews (Pang and Lee 2005), in ten folds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from envs.errors import InputError
 from envs.splits import Split, check_split, hold_out
 from ram.corpora import Examples, Tokens, tokenize
-from ram.corpora.files import fetch, read_lines
+from ram.corpora.files import fetch_file, read_lines
 
 _URL = "https://raw.githubusercontent.com/yoonkim/CNN_sentence/master/"
 _FILES = {
@@ -21,12 +21,12 @@ _FOLDS = 10
 
 @dataclass(frozen=True)
 class MovieReviews:
-    """One fold of the cross-validation: a tenth of either class to test on, the same at every call.
+    """One fold of tenfold cross-validation: a tenth of each class is the test split.
 
     Attributes:
-        root: the folder of ``rt-polarity.neg`` and ``rt-polarity.pos``, downloaded there where they are missing.
-        fold: which tenth is the test split, in 0 .. 9.
-        validation_share: of the other nine, held out for validation; in (0, 1).
+        root: folder of ``rt-polarity.neg`` and ``rt-polarity.pos``; downloaded if missing.
+        fold: index of the test fold, in 0 .. 9.
+        validation_share: share of the other nine folds held out for validation, in (0, 1).
     """
 
     root: str = "data/sentiment"
@@ -37,25 +37,25 @@ class MovieReviews:
         if not 0 <= self.fold < _FOLDS:
             raise InputError(f"corpus.fold must be in 0 .. {_FOLDS - 1}, got {self.fold}.")
         if not 0 < self.validation_share < 1:
-            raise InputError(f"corpus.validation_share must lie between 0 and 1, got {self.validation_share}.")
+            raise InputError(f"corpus.validation_share must be between 0 and 1, got {self.validation_share}.")
 
     def load(self, split: Split) -> Examples:
         check_split(split)
         texts: list[Tokens] = []
         targets: list[str] = []
         folds = []
-        for kind, (target, (name, sha256)) in enumerate(_FILES.items()):
-            lines = read_lines(fetch(self.root, name, _URL + name, sha256), "cp1252")
+        for seed, (target, (name, sha256)) in enumerate(_FILES.items()):
+            lines = read_lines(fetch_file(self.root, name, _URL + name, sha256), "cp1252")
             texts += [tuple(line.split()) for line in lines]
             targets += [target] * len(lines)
-            folds.append(torch.randperm(len(lines), generator=torch.Generator().manual_seed(kind)) % _FOLDS)
+            folds.append(torch.randperm(len(lines), generator=torch.Generator().manual_seed(seed)) % _FOLDS)
         fold, labels = torch.cat(folds), torch.tensor([target == "positive" for target in targets]).long()
-        chosen = (fold == self.fold).nonzero().flatten()
+        indices = (fold == self.fold).nonzero().flatten()
         if split != "test":
             rest = (fold != self.fold).nonzero().flatten()
             kept, held_out = hold_out(labels[rest], self.validation_share)
-            chosen = rest[kept if split == "train" else held_out]
-        return Examples(tuple(texts), tuple(targets)).choose(chosen.tolist())
+            indices = rest[kept if split == "train" else held_out]
+        return Examples(tuple(texts), tuple(targets)).select(indices.tolist())
 
     def tokenize(self, text: str) -> Tokens:
         return tokenize(text)

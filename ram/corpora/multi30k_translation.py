@@ -1,4 +1,4 @@
-"""Multi30k: descriptions of photographs in English, German, French and Czech (Elliott et al. 2016 and 2017)."""
+"""Multi30k: parallel descriptions of photographs in four languages (Elliott et al. 2016 and 2017)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from envs.errors import InputError
 from envs.splits import Split, check_split
 from ram.corpora import Examples, Tokens, detokenize, tokenize
-from ram.corpora.files import fetch
+from ram.corpora.files import fetch_file
 from ram.corpora.multi30k import URL
 from ram.corpora.parallel_files import read_pairs
 
@@ -44,14 +44,14 @@ _SHA256 = {
 
 @dataclass(frozen=True)
 class Multi30kTranslation:
-    """29,000 pairs to train on, 1,014 for validation, and one of four test sets, in small letters.
+    """29,000 training and 1,014 validation pairs and one of four test sets, lowercased.
 
     Attributes:
-        root: the folder of ``train.de.gz``, ``val.de.gz``, ``test_2016_flickr.de.gz`` and the same of other languages,
-            downloaded there where they are missing.
-        source: language of the texts: en, de, fr or cs.
-        target: language that they are translated to.
-        test: which test set; Czech is in those of Flickr of 2016 and 2018 alone.
+        root: folder of ``train.de.gz``, ``val.de.gz``, ``test_2016_flickr.de.gz`` and the same of other languages;
+            downloaded if missing.
+        source: source language: en, de, fr or cs.
+        target: target language: one of the others.
+        test: test set; only test_2016_flickr and test_2018_flickr have Czech sentences.
     """
 
     root: str = "data/multi30k"
@@ -65,15 +65,15 @@ class Multi30kTranslation:
             if value not in get_args(kinds):
                 raise InputError(f"corpus.{name} must be one of {', '.join(get_args(kinds))}, got {value!r}.")
             if name != "test" and f"{self.test}.{value}.gz" not in _SHA256:
-                raise InputError(f"corpus.test={self.test} has no sentences in corpus.{name}={value}: take another.")
+                raise InputError(f"corpus.test={self.test} has no sentences in corpus.{name}={value}: choose another.")
         if self.source == self.target:
-            raise InputError(f"corpus.source and corpus.target are both {self.source}: nothing is to be translated.")
+            raise InputError(f"corpus.source and corpus.target are both {self.source}: choose two languages.")
 
     def load(self, split: Split) -> Examples:
         check_split(split)
         stem = {"train": "train", "validation": "val", "test": self.test}[split]
         names = [f"{stem}.{language}.gz" for language in (self.source, self.target)]
-        source, target = (fetch(self.root, name, URL + name, _SHA256[name]) for name in names)
+        source, target = (fetch_file(self.root, name, URL + name, _SHA256[name]) for name in names)
         return read_pairs(source, target, lower=True)
 
     def tokenize(self, text: str) -> Tokens:

@@ -1,4 +1,4 @@
-"""Sentences that praise or blame, half of them through a negation: neither the words nor the "not" alone decide."""
+"""Positive and negative sentences, half of them negated: neither the adjective nor the negation decides alone."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ _ENDINGS = ("", "to me", "at all", "this time", "i think", "as a whole")
 
 @dataclass(frozen=True)
 class Negation:
-    """{good, bad} words crossed with {plain, negated}, a quarter of the sentences each.
+    """Positive and negative adjectives, with and without negation; each combination is a quarter of the sentences.
 
-    No sentence of one split stands in another, and what negates a word in validation and test has never negated that
-    word in training.
+    The splits share no sentence, and no pair of a negation and an adjective in validation or test occurs in training.
 
     Attributes:
-        size: of the training split; the others have a quarter of it.
-        seed: of the sentences.
+        size: number of training sentences, 16 to 16,000; the other splits have a quarter of it.
+        seed: of the generated data; independent of the training seed.
     """
 
     size: int = 4000
@@ -40,13 +39,13 @@ class Negation:
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        chance = random.Random(f"{self.seed} {split}")
+        rng = random.Random(f"{self.seed} {split}")
         size = self.size if split == "train" else self.size // 4
         texts: list[Tokens] = []
         targets: list[str] = []
         while len(texts) < size:
             good, negated = bool(len(texts) % 2), bool(len(texts) // 2 % 2)
-            sentence = _sentence(chance, chance.choice(_GOOD if good else _BAD), negated, split)
+            sentence = _sentence(rng, rng.choice(_GOOD if good else _BAD), negated, split)
             if _split_of(sentence) == split:
                 texts.append(tuple(sentence.split()))
                 targets.append("positive" if good != negated else "negative")
@@ -56,13 +55,13 @@ class Negation:
         return tokenize(text)
 
 
-def _sentence(chance: random.Random, word: str, negated: bool, split: Split) -> str:
-    parts = [chance.choice(_SUBJECTS), chance.choice(_VERBS)]
+def _sentence(rng: random.Random, word: str, negated: bool, split: Split) -> str:
+    parts = [rng.choice(_SUBJECTS), rng.choice(_VERBS)]
     if negated:
         kept_from_training = _NEGATIONS[(_GOOD if word in _GOOD else _BAD).index(word) % len(_NEGATIONS)]
         others = [each for each in _NEGATIONS if each != kept_from_training]
-        parts.append(chance.choice(others) if split == "train" else kept_from_training)
-    return " ".join(" ".join([*parts, chance.choice(_DEGREES), word, chance.choice(_ENDINGS)]).split())
+        parts.append(rng.choice(others) if split == "train" else kept_from_training)
+    return " ".join(" ".join([*parts, rng.choice(_DEGREES), word, rng.choice(_ENDINGS)]).split())
 
 
 def _split_of(sentence: str) -> Split:

@@ -1,4 +1,4 @@
-"""Two files of a user's own whose lines go together: texts in the one, what becomes of them in the other."""
+"""Sequence pairs of a user's files: sources in one file, targets on the same lines of another."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 import torch
 
 from envs.errors import InputError
-from envs.splits import Split, check_shares, check_split, choose
-from ram.corpora import Examples, Tokens, detokenize, normalised, tokenize
+from envs.splits import Split, check_shares, check_split, split_indices
+from ram.corpora import Examples, Tokens, detokenize, normalize, tokenize
 from ram.corpora.files import read_lines
 
 
 @dataclass(frozen=True)
 class ParallelFiles:
-    """Pairs of lines, in UTF-8. A pair of which either line holds no sign is passed over.
+    """Pairs of lines of files in UTF-8, gzipped if a name ends in .gz; skips pairs with a blank line.
 
     Attributes:
-        source: the file of the texts; gzipped if its name ends in .gz, like all.
-        target: the file of what becomes of them.
-        validation_source: of a pair of files to choose by; None, with the next, holds out a share of the first pair.
-        validation_target: its other file.
-        test_source: of a pair of files to test on; None, with the next, holds out a share of the first pair.
-        test_target: its other file.
-        validation_share: held out for validation, in (0, 1).
-        test_share: held out to test on, in (0, 1).
-        lower: do not tell capital letters from small ones.
+        source: file of the training sources.
+        target: file of the training targets.
+        validation_source: file of the validation sources; None, with validation_target, holds out a share of training.
+        validation_target: file of the validation targets.
+        test_source: file of the test sources; None, with test_target, holds out a share of training.
+        test_target: file of the test targets.
+        validation_share: share held out for validation, in (0, 1).
+        test_share: share held out for test, in (0, 1).
+        lower: lowercase the texts.
     """
 
     source: str
@@ -57,8 +57,8 @@ class ParallelFiles:
             shares["test"] = self.test_share
         if self.validation_source is None:
             shares["validation"] = self.validation_share
-        every = read_pairs(Path(self.source), Path(self.target), self.lower)
-        return every.choose(choose(split, torch.zeros(len(every), dtype=torch.int64), shares, "corpus").tolist())
+        pairs = read_pairs(Path(self.source), Path(self.target), self.lower)
+        return pairs.select(split_indices(split, torch.zeros(len(pairs), dtype=torch.int64), shares, "corpus").tolist())
 
     def tokenize(self, text: str) -> Tokens:
         return tokenize(text, self.lower)
@@ -68,31 +68,32 @@ class ParallelFiles:
 
 
 def read_pairs(source: Path, target: Path, lower: bool) -> Examples:
-    """The pairs of two files, what is written in the second as the reference.
+    """Reads the pairs of two files; the lines of the second are the references.
 
     Raises:
-        InputError: as :func:`read_both`, or where there is no pair of lines with words.
+        InputError: as :func:`read_parallel_lines`, or if no pair of lines has text.
     """
     pairs = []
-    for number, (text, said) in enumerate(read_both(source, target), start=1):
-        words, told = tokenize(text, lower), tokenize(said, lower)
-        if words and told:
-            pairs.append((words, told, (normalised(said.strip(), lower),), f"{source}, line {number}"))
+    for number, (source_line, target_line) in enumerate(read_parallel_lines(source, target), start=1):
+        source_tokens, target_tokens = tokenize(source_line, lower), tokenize(target_line, lower)
+        if source_tokens and target_tokens:
+            reference = normalize(target_line.strip(), lower)
+            pairs.append((source_tokens, target_tokens, (reference,), f"{source}, line {number}"))
     if not pairs:
-        raise InputError(f"{source} and {target} hold no pair of lines: every line needs a word or a sign.")
+        raise InputError(f"{source} and {target} have no pair of lines with text.")
     texts, targets, references, lines = zip(*pairs, strict=True)
     return Examples(texts, targets, references, lines=lines)
 
 
-def read_both(source: Path, target: Path) -> list[tuple[str, str]]:
-    """The lines of two files side by side.
+def read_parallel_lines(source: Path, target: Path) -> list[tuple[str, str]]:
+    """Reads the lines of two files in pairs.
 
     Raises:
-        InputError: naming the files whose numbers of lines differ, or the line that cannot be decoded.
+        InputError: if the numbers of lines differ, or a line cannot be decoded.
     """
     texts, targets = read_lines(source.expanduser()), read_lines(target.expanduser())
     if len(texts) != len(targets):
         raise InputError(
-            f"{source} has {len(texts)} lines and {target} {len(targets)}: line by line they must go together."
+            f"{source} has {len(texts)} lines and {target} has {len(targets)}: they must have as many lines."
         )
     return list(zip(texts, targets, strict=True))

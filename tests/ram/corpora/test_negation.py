@@ -1,4 +1,4 @@
-"""The negation set, against a reading of its sentences written here."""
+"""Negated sentences, compared with a second analysis of their words."""
 
 import math
 import random
@@ -24,22 +24,22 @@ def _load(split: str, size: int = LARGEST, seed: int = 0) -> Examples:
     return Negation(size, seed).load(split)  # type: ignore[arg-type]
 
 
-def _read(text: Sequence[str]) -> tuple[str, str | None]:
-    """What a sentence judges by, and what negates that, if anything does."""
-    judged = [place for place, word in enumerate(text) if word in GOOD | BAD]
-    negations = [place for place, word in enumerate(text) if word in NEGATIONS]
-    assert len(judged) == 1, text
-    assert len(negations) <= 1 and all(place < judged[0] for place in negations), text
-    return text[judged[0]], text[negations[0]] if negations else None
+def _analyze(text: Sequence[str]) -> tuple[str, str | None]:
+    """Returns the adjective of a sentence and its negation, or None."""
+    adjectives = [position for position, word in enumerate(text) if word in GOOD | BAD]
+    negations = [position for position, word in enumerate(text) if word in NEGATIONS]
+    assert len(adjectives) == 1, text
+    assert len(negations) <= 1 and all(position < adjectives[0] for position in negations), text
+    return text[adjectives[0]], text[negations[0]] if negations else None
 
 
 def _cells(examples: Examples) -> list[tuple[bool, bool]]:
-    """Of every sentence: is its word a good one, and is it negated?"""
-    return [(word in GOOD, negation is not None) for word, negation in map(_read, examples.texts)]
+    """Returns for every sentence whether its adjective is positive, and whether it is negated."""
+    return [(word in GOOD, negation is not None) for word, negation in map(_analyze, examples.texts)]
 
 
 def _information(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
-    """The mutual information of two columns in nats."""
+    """Returns the mutual information of two columns in nats."""
     n, ones, twos = len(first), Counter(first), Counter(second)
     return sum(
         count / n * math.log(count * n / ones[one] / twos[two])
@@ -49,7 +49,7 @@ def _information(first: Sequence[Hashable], second: Sequence[Hashable]) -> float
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("size", [16, 4000])
-def test_the_crossings_are_a_quarter_each(split: str, size: int) -> None:
+def test_all_four_combinations_are_equally_frequent(split: str, size: int) -> None:
     examples = _load(split, size)
     assert len(examples) == (size if split == "train" else size // 4)
     counts = Counter(_cells(examples))
@@ -57,36 +57,36 @@ def test_the_crossings_are_a_quarter_each(split: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_labels_are_right(split: str) -> None:
+def test_labels_are_correct(split: str) -> None:
     examples = _load(split)
     assert examples.targets is not None
     for text, label in zip(examples.texts, examples.targets, strict=True):
-        word, negation = _read(text)
-        right = {"good": "positive", "not good": "negative", "bad": "negative", "not bad": "positive"}
-        assert label == right[("not " if negation else "") + ("good" if word in GOOD else "bad")], text
+        word, negation = _analyze(text)
+        labels = {"good": "positive", "not good": "negative", "bad": "negative", "not bad": "positive"}
+        assert label == labels[("not " if negation else "") + ("good" if word in GOOD else "bad")], text
 
 
-def test_no_sentence_stands_in_two_splits() -> None:
+def test_splits_share_no_sentence() -> None:
     train, validation, test = (set(_load(split).texts) for split in SPLITS)
     assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
 
 
-def test_other_seeds_do_not_carry_a_sentence_into_another_split() -> None:
+def test_sentences_of_other_seeds_stay_in_their_split() -> None:
     assert set(_load("train").texts).isdisjoint(_load("test", seed=1).texts)
 
 
-def test_what_negates_a_word_in_evaluation_never_did_in_training() -> None:
-    pairs = {split: {_read(text) for text in _load(split).texts} for split in SPLITS}
+def test_held_out_pairs_of_negation_and_adjective_are_not_in_training() -> None:
+    pairs = {split: {_analyze(text) for text in _load(split).texts} for split in SPLITS}
     negated = {split: {pair for pair in pairs[split] if pair[1]} for split in SPLITS}
     assert negated["train"].isdisjoint(negated["validation"] | negated["test"])
     for split in SPLITS:
-        assert {word for word, _ in negated[split]} == GOOD | BAD, "a word is never negated"
+        assert {word for word, _ in negated[split]} == GOOD | BAD, "an adjective is never negated"
         assert {negation for _, negation in negated[split]} == NEGATIONS
         assert {word for word, negation in pairs[split] if negation is None} == GOOD | BAD
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_neither_the_kind_of_word_nor_the_negation_tells_the_label(split: str) -> None:
+def test_adjective_and_negation_are_each_independent_of_the_label(split: str) -> None:
     examples = _load(split, 4000)
     assert examples.targets is not None
     cells = _cells(examples)
@@ -97,8 +97,8 @@ def test_neither_the_kind_of_word_nor_the_negation_tells_the_label(split: str) -
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_no_single_word_tells_the_label(split: str) -> None:
-    """2 N times the information is distributed as chi-squared of one degree where there is none."""
+def test_every_single_word_is_independent_of_the_label(split: str) -> None:
+    """Under independence 2 N times the information is chi-squared with one degree of freedom."""
     examples = _load(split)
     assert examples.targets is not None
     for word in sorted({word for text in examples.texts for word in text}):
@@ -107,15 +107,15 @@ def test_no_single_word_tells_the_label(split: str) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_negation_turns_as_many_good_words_as_bad(split: str) -> None:
-    """Otherwise which negation stands there tells something of the label."""
-    pairs = {_read(text) for text in _load(split).texts}
+def test_every_negation_negates_as_many_positive_as_negative_adjectives(split: str) -> None:
+    """Otherwise the choice of the negation would predict the label."""
+    pairs = {_analyze(text) for text in _load(split).texts}
     for negation in NEGATIONS:
         words = {word for word, each in pairs if each == negation}
         assert len(words & GOOD) == len(words & BAD), negation
 
 
-def test_the_sentences_are_the_same_at_every_call() -> None:
+def test_sentences_are_a_function_of_the_seed() -> None:
     first = Negation(400).load("train")
     random.seed(3)
     assert Negation(400).load("train") == first
@@ -123,6 +123,6 @@ def test_the_sentences_are_the_same_at_every_call() -> None:
 
 
 @pytest.mark.parametrize("size", [15, 16001])
-def test_the_size_is_checked_on_construction(size: int) -> None:
+def test_invalid_size_is_refused(size: int) -> None:
     with pytest.raises(InputError, match=rf"corpus\.size must be in 16 \.\. 16000, got {size}"):
         Negation(size=size)

@@ -1,4 +1,4 @@
-"""Letters backwards: every target is worked out again by the place that its alignment names."""
+"""Reversed letter sequences and their alignments."""
 
 import random
 from collections import Counter
@@ -20,34 +20,34 @@ def _load(split: str) -> Examples:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_targets_are_the_letters_backwards_and_alignments_name_them(split: str) -> None:
+def test_targets_are_reversed_texts_with_alignments(split: str) -> None:
     examples = _load(split)
     assert examples.targets is not None and examples.alignments is not None
-    for text, target, places in zip(examples.texts, examples.targets, examples.alignments, strict=True):
+    for text, target, positions in zip(examples.texts, examples.targets, examples.alignments, strict=True):
         assert "".join(target) == "".join(text)[::-1]
-        assert [text[place] for place in places] == list(target)
-        assert sorted(places) == list(range(len(text)))
+        assert [text[position] for position in positions] == list(target)
+        assert sorted(positions) == list(range(len(text)))
     assert examples.references is None
 
 
-def test_every_length_is_as_often_and_so_is_every_letter() -> None:
+def test_lengths_and_letters_are_uniformly_distributed() -> None:
     texts = _load("train").texts
     lengths = Counter(map(len, texts))
     assert lengths.keys() == set(range(1, 11))
-    assert all(abs(count - 1000) < 120 for count in lengths.values())  # four deviations of sqrt(1000 * 0.9)
-    letters = Counter(letter for text in texts if len(text) > 2 for letter in text)  # of few letters some are held out
+    assert all(abs(count - 1000) < 120 for count in lengths.values())  # four standard deviations of sqrt(1000 * 0.9)
+    letters = Counter(letter for text in texts if len(text) > 2 for letter in text)  # short ones are partly held out
     assert letters.keys() == LETTERS
     each = letters.total() / 26
     assert all(abs(count - each) < 4 * each**0.5 for count in letters.values())
 
 
-def test_every_length_is_as_often_among_those_held_out() -> None:
+def test_held_out_lengths_are_uniformly_distributed() -> None:
     lengths = Counter(map(len, _load("test").texts))
     assert lengths.keys() == set(range(1, 11))
-    assert all(abs(count - 100) < 38 for count in lengths.values())  # four deviations of sqrt(100 * 0.9)
+    assert all(abs(count - 100) < 38 for count in lengths.values())  # four standard deviations of sqrt(100 * 0.9)
 
 
-def test_the_sizes_and_lengths_are_the_options() -> None:
+def test_sizes_and_lengths_are_options() -> None:
     assert [len(_load(split)) for split in SPLITS] == [10000, 500, 1000]
     small = Reversal(max_length=3, size=20)
     assert len(small.load("train")) == 20
@@ -55,7 +55,7 @@ def test_the_sizes_and_lengths_are_the_options() -> None:
     assert {len(text) for text in small.load("test").texts} == {1, 2, 3}
 
 
-def test_only_the_test_split_is_longer_on_request() -> None:
+def test_test_max_length_changes_only_the_test_split() -> None:
     longer = Reversal(max_length=4, test_max_length=9, size=500)
     assert max(map(len, longer.load("test").texts)) == 9
     plain = Reversal(max_length=4, size=500)
@@ -65,7 +65,7 @@ def test_only_the_test_split_is_longer_on_request() -> None:
     assert {len(text) for text in shorter.load("test").texts} == {1, 2}
 
 
-def test_the_sequences_are_the_same_at_every_call() -> None:
+def test_sequences_are_a_function_of_the_seed() -> None:
     first = Reversal(size=100).load("train")
     random.seed(3)
     assert Reversal(size=100).load("train") == first
@@ -73,7 +73,7 @@ def test_the_sequences_are_the_same_at_every_call() -> None:
     assert Reversal(seed=1).load("test") != _load("test")
 
 
-def test_no_sequence_of_a_split_is_in_another() -> None:
+def test_splits_share_no_sequence() -> None:
     train, validation, test = (set(_load(split).texts) for split in SPLITS)
     assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
     assert set(Reversal(seed=1).load("train").texts).isdisjoint(validation | test)
@@ -81,12 +81,12 @@ def test_no_sequence_of_a_split_is_in_another() -> None:
     assert set(longer.load("test").texts).isdisjoint(longer.load("train").texts)
 
 
-def test_what_somebody_types_is_told_apart_letter_by_letter_and_written_without_spaces() -> None:
+def test_tokenize_splits_letters_and_detokenize_joins_them() -> None:
     assert Reversal().tokenize("Ab c") == ("a", "b", "c")
     assert Reversal().detokenize(("c", "b", "a")) == "cba"
 
 
 @pytest.mark.parametrize("option", ["max_length", "test_max_length", "size"])
-def test_the_options_are_checked_on_construction(option: str) -> None:
+def test_invalid_options_are_refused(option: str) -> None:
     with pytest.raises(InputError, match=rf"^corpus\.{option} must be at least 1, got 0\.$"):
         Reversal(**{option: 0})
