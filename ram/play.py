@@ -17,7 +17,7 @@ from ram.command_line import import_from_current_folder, positional_arguments, r
 from ram.config import assignments
 from ram.inference.captions import ImageCaptioner
 from ram.inference.load import load_model
-from ram.plots.captions import strips
+from ram.plots.captions import caption_strips
 from ram.run_folder import RunFolder
 
 _USAGE = "python -m ram.play run=DIR image=FILE"
@@ -39,7 +39,7 @@ def main() -> None:
         captions, weights = model.caption_with_weights(image[None])
         print(model.corpus.detokenize(captions[0]))
         if weights is not None:
-            figure = strips(
+            figure = caption_strips(
                 image[None].float() / 255, captions, weights.cpu(), model.model.image_encoder.grid, model.model.sensor
             )
             save_png(run.path / f"{path.stem}_caption.png", figure)

@@ -25,7 +25,7 @@ from ram.inference.captions import ImageCaptioner, decoder_inputs, generate, max
 from ram.inference.text import check_length
 from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
 from ram.metrics.pointing import entropy, pointing
-from ram.plots.captions import strips
+from ram.plots.captions import caption_strips
 from ram.reinforce import BaselineOutput, Rollout, reinforce
 from ram.sequence.decoders import Memory
 from ram.sequence.output import ModelOutput
@@ -312,7 +312,7 @@ class CaptionTask(CorpusTask[Captions]):
         weights = self.model(images.to(self.device), inputs, need_weights=True).weights
         if weights is not None:
             grid = self.model.image_encoder.grid
-            artifacts["captions.png"] = strips(images, captions, weights.cpu(), grid, self.model.sensor)
+            artifacts["captions.png"] = caption_strips(images, captions, weights.cpu(), grid, self.model.sensor)
         return artifacts
 
     def get_extra_state(self) -> dict[str, Any]:
