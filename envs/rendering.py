@@ -1,4 +1,4 @@
-"""Pictures of a gaze: where it went, in which order, and what was answered."""
+"""Rendering of episodes and helpers for image files: glimpses, heatmaps, grids of frames, PNG and GIF."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -19,22 +20,21 @@ from envs.sensor import Sensor
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The light on a pixel that no look has read, that only a wider window of the latest look reads, and that was read.
+# Brightness of pixels outside all windows, in the larger windows of the latest glimpse, and in a smallest window.
 _UNSEEN, _PERIPHERY, _SEEN = 0.3, 0.6, 1.0
-_SHEEN = 0.12  # how much of it a black pixel sends back, so that windows show on black too
+_MIN_REFLECTANCE = 0.12  # of a black pixel, so that windows are visible on black
 
-_GROUND = (23, 25, 30)
+_BACKGROUND = (23, 25, 30)
 _TEXT = (236, 238, 242)
-_GUTTER = (44, 47, 54)
-# Amber against blue and bluish green against vermilion (after Okabe and Ito, 2008) stay apart in every common colour
-# blindness; tick and cross differ in shape besides.
-_NOW = (255, 183, 27)
+_GUTTER = 47  # gray level between the frames of a grid
+# Amber and blue, bluish green and vermilion (after Okabe and Ito, 2008) are distinct in every common color blindness.
+_LATEST = (255, 183, 27)
 _OLD, _RECENT = (96, 126, 168), (120, 196, 255)
-_RIGHT = (52, 201, 152)
+_CORRECT = (52, 201, 152)
 _WRONG = (255, 120, 66)
 
-_BASE = 224  # the picture size for which lengths below are in pixels; they grow and shrink with it
-_FINE = 4  # lines and dots are drawn this much larger, then averaged: Pillow's own have jagged edges
+_BASE = 224  # the image size to which the lengths below refer; they scale with the image
+_OVERSAMPLE = 4  # resolution at which lines and dots are drawn, because Pillow does not antialias
 
 
 def render_glimpses(
@@ -43,214 +43,219 @@ def render_glimpses(
     sensor: Sensor,
     label: str,
     answer: str | None = None,
-    target: Tensor | None = None,
-    named: Tensor | None = None,
-    moving: bool = False,
+    target_box: Tensor | None = None,
+    answer_box: Tensor | None = None,
+    dynamic: bool = False,
     size: int = _BASE,
 ) -> np.ndarray:
-    """Draws the looks at an image so far.
+    """Draws the glimpses of an image so far.
 
-    The image is dimmed but for what was read: the smallest window of every look lies in full light, the wider windows
-    of the latest look in half. The path is blue, the older the duller; the latest look and its windows are amber.
+    The image is dimmed outside the windows: the smallest window of every glimpse has full brightness, the larger
+    windows of the latest glimpse have half. The path is blue and fades with age; the latest glimpse is amber.
 
     Args:
         image: (C, H, W) float in [0, 1], C 1 or 3.
-        locations: (n, 2) float, (x, y), the looks so far in order; read as the sensor reads them.
-        sensor: the sensor that looked.
-        label: the true class, written below the image.
-        answer: the class named, if any yet: green with a tick where it is the label, else red with a cross.
-        target: (4,), the box of the object asked for, drawn in green; left, top, right, bottom as locations.
-        named: (4,), the box answered, drawn in red.
-        moving: whether the scene has changed from look to look: then none but the latest look has read what is shown,
-            and the path is a line, without numbers that would hide what moves.
-        size: pixels of the picture's longer side. Smaller images are enlarged by the whole factor that comes closest.
+        locations: (n, 2) float, (x, y), the locations so far in order; clamped to [-1, 1].
+        sensor: the sensor of the glimpses.
+        label: the name of the correct class, written below the image.
+        answer: the name of the class answered, if any: green with a tick if it equals the label, else red with a cross.
+        target_box: (4,), the target's box, drawn in green; left, top, right, bottom in units of locations.
+        answer_box: (4,), the box answered, drawn in red.
+        dynamic: whether the scene changes from glimpse to glimpse: only the latest glimpse is lit, and the path has no
+            numbered dots, which would hide moving objects.
+        size: length of the image's longer side in pixels. Smaller images are enlarged by the nearest integer factor.
 
     Returns:
-        (H', W', 3) uint8; H' and W' depend on H, W and ``size`` alone.
+        (H', W', 3) uint8; H' and W' depend only on H, W and ``size``.
 
     Raises:
-        InputError: if the image has another shape.
+        InputError: the image has another shape.
     """
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise InputError(f"render_glimpses draws (C, H, W) images with 1 or 3 channels, got {tuple(image.shape)}.")
     height, width = image.shape[-2:]
+    locations = locations.detach().cpu().float().clamp(-1, 1)
+    windows = sensor.windows(height, width, locations).numpy()
+    if not sensor.is_round:  # a disc is outlined as a whole, even beyond the image
+        windows = windows.clip(0, [width, height, width, height])
+    light = _light(windows[-1:] if dynamic else windows, sensor.is_round, height, width)
+    picture = _lit_image(image, light, size)
+
+    unit = max(picture.size) / _BASE
+    margin, strip = round(10 * unit), round(34 * unit)
+    overlay = _Overlay(picture, margin, unit)
+    scale = np.array(picture.size) / (width, height)
+    for box, color in ((target_box, _CORRECT), (answer_box, _WRONG)):
+        if box is not None:
+            overlay.outline(_box_corners(box, height, width) * scale, color)
+    overlay.windows(windows[-1:].reshape(-1, 2, 2) * scale, sensor.is_round)
+    centers = (locations.numpy() + 1) / 2 * (width - 1, height - 1) + 0.5
+    overlay.path(centers * scale, numbered=not dynamic)
+    return _frame(picture, overlay.image(), margin, strip, label, answer)
+
+
+def _lit_image(image: Tensor, light: np.ndarray, size: int) -> Image.Image:
+    """Multiplies an image (C, H, W) by the brightness (H, W) and resizes it."""
+    height, width = image.shape[-2:]
     longer = max(height, width)
     zoom = size / longer if longer > size else round(size / longer)
     shown = max(1, round(width * zoom)), max(1, round(height * zoom))
-    unit = max(shown) / _BASE
-    locations = locations.detach().cpu().float().clamp(-1, 1)
-    windows = sensor.windows(height, width, locations).numpy()
-    if not sensor.is_round:  # of a disc, a part cannot be outlined as a rectangle is
-        windows = windows.clip(0, [width, height, width, height])
-
-    light = _light(windows[-1:] if moving else windows, sensor.is_round, height, width)
     pixels = image.detach().cpu().float().clamp(0, 1).expand(3, -1, -1).permute(1, 2, 0).numpy()
-    pixels = (_SHEEN + (1 - _SHEEN) * pixels) * light[..., None]
-    # A box filter repeats pixels where it enlarges by a whole factor, and averages them where it shrinks.
-    picture = Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).resize(shown, Image.Resampling.BOX)
+    pixels = (_MIN_REFLECTANCE + (1 - _MIN_REFLECTANCE) * pixels) * light[..., None]
+    # A box filter repeats pixels when enlarging by an integer factor, and averages them when shrinking.
+    return Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).resize(shown, Image.Resampling.BOX)
 
-    margin, strip = round(10 * unit), round(34 * unit)
-    across = max(shown[0], max(shown) * 2 // 3)  # a narrow image leaves its caption some room
-    frame = Image.new("RGB", (across + 2 * margin, margin + shown[1] + strip), _GROUND)
-    left = (frame.width - shown[0]) // 2
+
+def _frame(
+    picture: Image.Image, overlay: Image.Image, margin: int, strip: int, label: str, answer: str | None
+) -> np.ndarray:
+    """Places the image and its overlay above the caption: (H', W', 3) uint8."""
+    unit = max(picture.size) / _BASE
+    content_width = max(picture.width, max(picture.size) * 2 // 3)  # room for the caption of a narrow image
+    frame = Image.new("RGB", (content_width + 2 * margin, margin + picture.height + strip), _BACKGROUND)
+    left = (frame.width - picture.width) // 2
     frame.paste(picture, (left, margin))
-    stretch = np.array(shown) / (width, height)
-    centres = (locations.numpy() + 1) / 2 * (width - 1, height - 1) + 0.5
-    latest = windows[-1:].reshape(-1, 2, 2) * stretch
-    boxes = [
-        (_box_corners(box, height, width) * stretch, colour)
-        for box, colour in ((target, _RIGHT), (named, _WRONG))
-        if box is not None
-    ]
-    marks = _marks(shown, margin, latest, sensor.is_round, boxes, centres * stretch, not moving, unit)
-    frame.paste(marks, (left - margin, 0), marks)
+    frame.paste(overlay, (left - margin, 0), overlay)
     _write_caption(frame, margin, strip, label, answer, unit)
     return np.array(frame)
 
 
 def _box_corners(box: Tensor, height: int, width: int) -> np.ndarray:
-    """The outer corners of the pixels in a box's corners: (2, 2), (x, y) in pixels of the image."""
+    """Returns the outer corners of a box's corner pixels: (2, 2), (x, y) in pixels of the image."""
     first, last = (box.detach().cpu().float().view(2, 2).numpy() + 1) / 2 * (width - 1, height - 1)
     return np.stack([np.minimum(first, last), np.maximum(first, last) + 1])
 
 
 def _light(windows: np.ndarray, is_round: bool, height: int, width: int) -> np.ndarray:
-    """How brightly each pixel of the image is shown: (H, W) float32."""
+    """Returns the brightness of every pixel of the image: (H, W) float32."""
     light = np.full((height, width), _UNSEEN, np.float32)
     y, x = np.mgrid[:height, :width] + 0.5
     for boxes, level in [(windows[-1:, 1:].reshape(-1, 4), _PERIPHERY), (windows[:, 0], _SEEN)]:
         for left, top, right, bottom in boxes:
             if is_round:
-                across = (2 * x - left - right) / (right - left)
-                down = (2 * y - top - bottom) / (bottom - top)
-                light[across**2 + down**2 <= 1] = level
+                horizontal = (2 * x - left - right) / (right - left)
+                vertical = (2 * y - top - bottom) / (bottom - top)
+                light[horizontal**2 + vertical**2 <= 1] = level
             else:
                 light[top:bottom, left:right] = level
     return light
 
 
-def _marks(
-    shown: tuple[int, int],
-    margin: int,
-    windows: np.ndarray,
-    is_round: bool,
-    boxes: Sequence[tuple[np.ndarray, tuple[int, ...]]],
-    points: np.ndarray,
-    numbered: bool,
-    unit: float,
-) -> Image.Image:
-    """Draws boxes, the latest windows and the numbered path, on nothing, for a picture with the margin all around.
+class _Overlay:
+    """A transparent layer of boxes, windows and the path; coordinates are (x, y) in pixels of the picture.
 
     Args:
-        shown: width and height of the picture.
-        margin: pixels around it.
-        windows: (scales, 2, 2), top left and bottom right corners, in pixels of the picture.
-        is_round: whether they are discs within these corners.
-        boxes: corners (2, 2) alike, each with its colour.
-        points: (n, 2), the centres of the looks.
-        numbered: whether each has a dot with its number.
-        unit: what a length of 1 is in pixels.
+        picture: the picture below, which the layer exceeds by the margin on all sides.
+        margin: the margin in pixels.
+        unit: the scale of lines and dots.
     """
-    marks = Image.new("RGBA", ((shown[0] + 2 * margin) * _FINE, (shown[1] + 2 * margin) * _FINE))
-    draw = ImageDraw.Draw(marks)
-    windows, points, unit = (windows + margin) * _FINE, (points + margin) * _FINE, unit * _FINE
-    # A line has a dark rim, without which it would be lost on bright pixels.
-    rim, thick, thin = (max(1, round(length * unit)) for length in (4, 2, 1))
-    rim_colour = (*_GROUND, 150)
 
-    def outline(box: np.ndarray, colour: tuple[int, ...], line: int, is_round: bool = is_round) -> None:
-        (left, top), (right, bottom) = box[0] - line / 2, box[1] + line / 2 - 1
-        shape = draw.ellipse if is_round else draw.rectangle
-        shape((left, top, right, bottom), outline=colour, width=line)
+    def __init__(self, picture: Image.Image, margin: int, unit: float) -> None:
+        self._margin, self._unit = margin, unit * _OVERSAMPLE
+        self._layer = Image.new("RGBA", [(side + 2 * margin) * _OVERSAMPLE for side in picture.size])
+        self._draw = ImageDraw.Draw(self._layer)
+        # Lines have a dark border, so that they are visible on bright pixels.
+        self._border, self._thick, self._thin = (max(1, round(length * self._unit)) for length in (4, 2, 1))
+        self._border_color = (*_BACKGROUND, 150)
 
-    for box, colour in boxes:
-        corners = (box + margin) * _FINE
-        outline(corners, rim_colour, rim, is_round=False)
-        outline(corners, (*colour, 255), thick, is_round=False)
-    for box in windows[:0:-1]:
-        outline(box, (*_NOW, 130), thin)
-    for box in windows[:1]:
-        outline(box, rim_colour, rim)
-        outline(box, (*_NOW, 255), thick)
+    def image(self) -> Image.Image:
+        """Returns the layer at the resolution of the picture, RGBA."""
+        return self._layer.reduce(_OVERSAMPLE)
 
-    path = [tuple(point) for point in points.tolist()]
-    shades = [tuple(shade) for shade in np.linspace(_RECENT, _OLD, max(len(path) - 1, 0)).astype(int)[::-1].tolist()]
-    for colours, line in [([rim_colour] * len(shades), rim), (shades, thick)]:
-        for begin, end, colour in zip(path, path[1:], colours, strict=False):
-            draw.line([begin, end], fill=colour, width=line)
-    dots = zip(path, [*shades, _NOW], strict=False) if numbered else ()
-    for number, (point, colour) in enumerate(dots, start=1):
-        draw.circle(point, 7.5 * unit, fill=_GROUND)
-        draw.circle(point, 6.5 * unit, fill=colour)
-        text = str(number)
-        draw.text(point, text, fill=_GROUND, font=_font(True, (12.5 - 2.5 * len(text)) * unit), anchor="mm")
-    return marks.reduce(_FINE)
+    def outline(self, box: np.ndarray, color: tuple[int, int, int], is_round: bool = False) -> None:
+        """Outlines the rectangle, or the ellipse in it, with the corners (2, 2)."""
+        self._line(box, self._border_color, self._border, is_round)
+        self._line(box, (*color, 255), self._thick, is_round)
+
+    def windows(self, windows: np.ndarray, is_round: bool) -> None:
+        """Outlines the windows of a glimpse, (scales, 2, 2) corners from the smallest on."""
+        for box in windows[:0:-1]:
+            self._line(box, (*_LATEST, 130), self._thin, is_round)
+        for box in windows[:1]:
+            self.outline(box, _LATEST, is_round)
+
+    def path(self, points: np.ndarray, numbered: bool) -> None:
+        """Connects the points (n, 2) by lines, and numbers them if asked to."""
+        path = [tuple(point) for point in ((points + self._margin) * _OVERSAMPLE).tolist()]
+        ages = np.linspace(_RECENT, _OLD, max(len(path) - 1, 0)).astype(int)[::-1].tolist()
+        shades = [tuple(shade) for shade in ages]
+        for colors, line in [([self._border_color] * len(shades), self._border), (shades, self._thick)]:
+            for begin, end, color in zip(path, path[1:], colors, strict=False):
+                self._draw.line([begin, end], fill=color, width=line)
+        dots = zip(path, [*shades, _LATEST], strict=False) if numbered else ()
+        for number, (point, color) in enumerate(dots, start=1):
+            self._draw.circle(point, 7.5 * self._unit, fill=_BACKGROUND)
+            self._draw.circle(point, 6.5 * self._unit, fill=color)
+            text = str(number)
+            font = _font(True, (12.5 - 2.5 * len(text)) * self._unit)
+            self._draw.text(point, text, fill=_BACKGROUND, font=font, anchor="mm")
+
+    def _line(self, box: np.ndarray, color: tuple[int, ...], line: int, is_round: bool) -> None:
+        corners = (box + self._margin) * _OVERSAMPLE
+        (left, top), (right, bottom) = corners[0] - line / 2, corners[1] + line / 2 - 1
+        shape = self._draw.ellipse if is_round else self._draw.rectangle
+        shape((left, top, right, bottom), outline=color, width=line)
 
 
 def _write_caption(frame: Image.Image, margin: int, strip: int, label: str, answer: str | None, unit: float) -> None:
-    """Writes the label, and the answer once there is one, in the strip at the bottom of the frame."""
+    """Writes the label and the answer, if any, in the strip at the bottom of the frame."""
     draw = ImageDraw.Draw(frame)
     left, right, middle = margin, frame.width - margin, frame.height - strip / 2
-    # The label keeps to its half from the first, so that it does not change when the answer comes.
-    text, font = _fit(label, (right - left) / 2, unit)
+    # The label has the left half, so that it does not change when the answer is added.
+    text, font = _fit_text(label, (right - left) / 2, unit)
     draw.text((left, middle), text, fill=_TEXT, font=font, anchor="lm")
     if answer is not None:
-        sign, colour = ("✓", _RIGHT) if answer == label else ("✗", _WRONG)
-        text, font = _fit(f"{sign} {answer}", right - left - font.getlength(text) - 8 * unit, unit)
-        draw.text((right, middle), text, fill=colour, font=font, anchor="rm")
+        sign, color = ("✓", _CORRECT) if answer == label else ("✗", _WRONG)
+        text, font = _fit_text(f"{sign} {answer}", right - left - font.getlength(text) - 8 * unit, unit)
+        draw.text((right, middle), text, fill=color, font=font, anchor="rm")
 
 
-def _fit(text: str, room: float, unit: float) -> tuple[str, ImageFont.FreeTypeFont]:
-    """The largest font in which the text fits, and the text; cut where the smallest is too large."""
+def _fit_text(text: str, width: float, unit: float) -> tuple[str, ImageFont.FreeTypeFont]:
+    """Returns the text and the largest font in which it fits; truncated if it does not fit in the smallest."""
     for points in (15, 13, 11, 10):
         font = _font(True, points * unit)
-        if font.getlength(text) <= room:
+        if font.getlength(text) <= width:
             return text, font
-    while text and font.getlength(text + "…") > room:
+    while text and font.getlength(text + "…") > width:
         text = text[:-1]
     return text + "…", font
 
 
 @cache
 def _font(bold: bool, points: float) -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, from the files that matplotlib ships."""
+    """Returns DejaVu Sans from the files of matplotlib."""
     import matplotlib
 
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", name), max(points, 1))
 
 
-def grid(frames: Sequence[np.ndarray], columns: int, gutter: int = 6) -> np.ndarray:
-    """Lays frames out in rows.
+def grid(frames: Sequence[np.ndarray], columns: int, padding: int = 6) -> np.ndarray:
+    """Arranges frames in rows with :func:`torchvision.utils.make_grid`; a single frame is returned without padding.
 
     Args:
-        frames: n arrays (H, W, 3) uint8, of one size.
-        columns: frames a row, at least 1; the last row may have fewer.
-        gutter: pixels between frames and around them.
+        frames: n arrays (H, W, 3) uint8 of one size.
+        columns: frames in a row, at least 1; the last row may have fewer.
+        padding: pixels between and around the frames.
 
     Returns:
-        (rows * (H + gutter) + gutter, columns * (W + gutter) + gutter, 3) uint8.
+        (rows * (H + padding) + padding, columns * (W + padding) + padding, 3) uint8.
     """
-    height, width, _ = frames[0].shape
-    columns = min(columns, len(frames))
-    rows = -(-len(frames) // columns)
-    sheet = np.full((rows * (height + gutter) + gutter, columns * (width + gutter) + gutter, 3), _GUTTER, np.uint8)
-    for number, frame in enumerate(frames):
-        top = number // columns * (height + gutter) + gutter
-        left = number % columns * (width + gutter) + gutter
-        sheet[top : top + height, left : left + width] = frame
-    return sheet
+    from torchvision.utils import make_grid  # imported here because torchvision is slow to import
+
+    images = torch.from_numpy(np.stack(frames)).permute(0, 3, 1, 2)
+    return make_grid(images, nrow=columns, padding=padding, pad_value=_GUTTER).permute(1, 2, 0).numpy()
 
 
 def location_heatmap(locations: Tensor, size: int = 128, bins: int = 32) -> np.ndarray:
-    """Draws where each look went: one panel a look, left to right, as the image lies (y points down).
+    """Draws a histogram of the locations of every glimpse: one panel each, left to right, y pointing down.
 
-    A cell's colour (magma) tells the square root of its count, from none to the panel's largest.
+    The color (magma) of a cell shows the square root of its count, from 0 to the panel's maximum.
 
     Args:
         locations: (T, B, 2) float, (x, y); clamped to [-1, 1].
-        size: pixels of a panel's side; cells are whole, so it may come out a little smaller.
-        bins: cells a side.
+        size: height and width of a panel in pixels, rounded down to a multiple of ``bins``.
+        bins: cells along each axis.
 
     Returns:
         (H', W', 3) uint8.
@@ -262,18 +267,18 @@ def location_heatmap(locations: Tensor, size: int = 128, bins: int = 32) -> np.n
     panels = []
     for number, (x, y) in enumerate(locations.detach().cpu().float().clamp(-1, 1).permute(0, 2, 1).numpy(), start=1):
         counts, _, _ = np.histogram2d(y, x, bins=bins, range=[(-1, 1), (-1, 1)])
-        colours = colormaps["magma"](np.sqrt(counts / max(counts.max(), 1)), bytes=True)[..., :3]
-        heat = Image.fromarray(colours.repeat(cell, axis=0).repeat(cell, axis=1))
-        panel = Image.new("RGB", (heat.width + 2 * margin, heat.height + strip + margin), _GROUND)
+        colors = colormaps["magma"](np.sqrt(counts / max(counts.max(), 1)), bytes=True)[..., :3]
+        heat = Image.fromarray(colors.repeat(cell, axis=0).repeat(cell, axis=1))
+        panel = Image.new("RGB", (heat.width + 2 * margin, heat.height + strip + margin), _BACKGROUND)
         panel.paste(heat, (margin, strip))
-        place = (panel.width / 2, strip / 2)
-        ImageDraw.Draw(panel).text(place, f"look {number}", fill=_TEXT, font=_font(False, 11 * unit), anchor="mm")
+        center = (panel.width / 2, strip / 2)
+        ImageDraw.Draw(panel).text(center, f"glimpse {number}", fill=_TEXT, font=_font(False, 11 * unit), anchor="mm")
         panels.append(np.array(panel))
     return grid(panels, len(panels))
 
 
 def figure_pixels(figure: Figure) -> np.ndarray:
-    """What a figure of matplotlib looks like: (H, W, 3) uint8. A sign that its font lacks is a small box."""
+    """Rasterizes a matplotlib figure: (H, W, 3) uint8. Characters that its font lacks become small boxes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
@@ -284,22 +289,22 @@ def figure_pixels(figure: Figure) -> np.ndarray:
 
 
 def save_png(path: str | Path, frame: np.ndarray) -> None:
-    """Writes an (H, W, 3) uint8 frame."""
+    """Writes an (H, W, 3) uint8 frame to a PNG file."""
     Image.fromarray(frame).save(path, format="PNG")
 
 
-def animation_bytes(frames: Sequence[np.ndarray], frames_per_second: float) -> bytes:
-    """Encodes frames as a GIF that loops for ever.
+def encode_gif(frames: Sequence[np.ndarray], frames_per_second: float) -> bytes:
+    """Encodes frames as a looping GIF.
 
     Args:
-        frames: n arrays (H, W, 3) uint8, of one size.
-        frames_per_second: at most 50; GIF counts hundredths of a second, and viewers slow down what is faster.
+        frames: n arrays (H, W, 3) uint8 of one size.
+        frames_per_second: at most 50: GIF durations are multiples of 10 ms, and viewers slow down shorter ones.
 
     Returns:
-        The file's content. The last frame stays 1.5 seconds longer.
+        The content of the file. The last frame lasts 1.5 seconds longer.
     """
-    # One palette for all, and no dithering, so that what stands still does not flicker. k-means, until less than one
-    # pixel in ten changes, keeps the accents: strong colours on few pixels, which a median cut alone would blend.
+    # One palette for all frames and no dithering avoid flicker. k-means, until less than one pixel in ten changes,
+    # keeps strong colors on few pixels, which a median cut alone would blend.
     height, width, _ = frames[0].shape
     film = Image.fromarray(np.concatenate(list(frames)))
     film = film.quantize(256, kmeans=film.width * film.height // 10 + 1, dither=Image.Dither.NONE)

@@ -1,4 +1,4 @@
-"""Sensors: what a look at a location reads of an image, finely where it points and coarsely around."""
+"""Sensors: extract patches from images at given locations, at several resolutions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import Tensor
 
 from envs.errors import InputError
 
-_TOLERANCE = 2.0**-10  # of a pixel
+_TOLERANCE = 2.0**-10  # in pixels
 
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Images made ready for many looks; what :meth:`Sensor.prepare` returns.
+    """Images preprocessed for many glimpses; returned by :meth:`Sensor.prepare`.
 
     Attributes:
-        maps: one (B, C, H_k, W_k) tensor a resolution, padded with zeros and averaged over squares of pixels, so that
-            a pixel of a patch is one element of a map; all padded alike at the top and on the left.
-        height: of the images, in pixels.
-        width: of the images, in pixels.
+        maps: one (B, C, H_k, W_k) tensor for each resolution, zero-padded and averaged over squares of pixels, so that
+            a pixel of a patch is one element of a map. All maps have the same padding at the top and on the left.
+        height: height of the images in pixels.
+        width: width of the images in pixels.
     """
 
     maps: tuple[Tensor, ...]
@@ -32,62 +32,62 @@ class PreparedImages:
 
 
 class Sensor(Protocol):
-    """Reads a patch of every image of a batch.
+    """Protocol of sensors, which extract a patch from every image of a batch.
 
     Attributes:
-        is_round: whether what it reads are discs rather than rectangles, for pictures.
+        is_round: whether a glimpse covers discs rather than rectangles; for rendering.
     """
 
     is_round: bool
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
-        """The shape of one observation: (scales, C, h, w)."""
+        """Returns the shape of one observation: (scales, C, h, w)."""
         ...
 
     def prepare(self, images: Tensor) -> PreparedImages:
-        """Does once to images (B, C, H, W) what every look needs."""
+        """Computes once what all glimpses of images (B, C, H, W) share."""
         ...
 
     def __call__(self, prepared: PreparedImages, locations: Tensor) -> Tensor:
-        """Looks once at every location: (N, scales, C, h, w)."""
+        """Extracts the patches at N locations: (N, scales, C, h, w)."""
         ...
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
-        """What a look covers, from the finest to the coarsest: (N, n, 4) int64.
+        """Returns the windows that a glimpse covers, from the finest to the coarsest: (N, n, 4) int64.
 
-        A window is its left, its top, and the first pixel beyond its right and its bottom; it may reach outside the
-        image.
+        A window is (left, top, right, bottom) in pixels, right and bottom exclusive; it may extend beyond the image.
         """
         ...
 
 
-def pixel(locations: Tensor, height: int, width: int) -> Tensor:
-    """Locations as (row, column), with fractions: (N, 2) -> (N, 2) float32."""
+def pixel_coordinates(locations: Tensor, height: int, width: int) -> Tensor:
+    """Converts locations (x, y) in [-1, 1] to fractional (row, column) in pixels: (N, 2) -> (N, 2) float32."""
     size = torch.tensor([height - 1, width - 1], device=locations.device)
     return (locations.float().clamp(-1, 1).flip(-1) + 1) * 0.5 * size
 
 
-def _first_pixel(centre: Tensor, side: Tensor | float) -> Tensor:
-    """Where a window of ``side`` pixels around ``centre`` starts, rounded half up."""
-    return torch.floor(centre - (side - 1) / 2 + (0.5 + _TOLERANCE)).long()
+def _first_pixel(center: Tensor, side: Tensor | float) -> Tensor:
+    """Returns the first pixel of a window of ``side`` pixels around ``center``, rounded half up."""
+    return torch.floor(center - (side - 1) / 2 + (0.5 + _TOLERANCE)).long()
 
 
 class GlimpseSensor:
-    """Reads a patch at each of several scales around a location (Mnih et al. 2014, section 3.1, rho(x, l)).
+    """Multi-scale patches around a location: the retina rho(x, l) of Mnih et al. (2014), section 3.1.
 
-    The window of scale k spans ``factor**k`` times the patch and is averaged down to the size of the patch. What lies
-    outside the image is zero. The sensor has no parameters and reads a whole batch at once.
+    The window of scale k is ``factor**k`` times as large as the patch and is averaged down to its size. Pixels outside
+    the image are zero. The sensor has no parameters and processes a whole batch at once.
 
-    A location is (x, y); -1 and 1 are the centres of the border pixels, so x = -1 is column 0 and x = 1 column W - 1.
+    A location is (x, y); -1 and 1 are the centers of the border pixels, so x = -1 is column 0 and x = 1 column W - 1.
     A window of s pixels around the column c = (x + 1) / 2 * (W - 1) starts at the column c - (s - 1) / 2 rounded
-    half up, all in float32. What lies less than 1/1024 pixel below a half is taken for one: at the centre of a pixel a
-    window of even size lies between two columns, and no rounding error shall choose. Locations outside [-1, 1] are
-    read at the border.
+    half up, all in float32. Fractions less than 1/1024 below a half are rounded up as well: a window of even size
+    around the center of a pixel is exactly between two columns, and rounding errors must not decide. Locations outside
+    [-1, 1] are clamped.
 
     Args:
-        patch_size: pixels a side, or (height, width); at least 1. It may be larger than the image.
-        num_scales: how many windows a look reads, at least 1.
-        factor: how much wider the next window is, at least 2.
+        patch_size: height and width of a patch in pixels, one number or (height, width); at least 1. It may be larger
+            than the image.
+        num_scales: the number of windows in a glimpse, at least 1.
+        factor: the ratio of the sizes of successive windows, at least 2.
     """
 
     is_round = False
@@ -104,16 +104,16 @@ class GlimpseSensor:
         self.patch_size = (int(height), int(width))
         self.num_scales = num_scales
         self.factor = factor
-        # As far as half the widest window, for a look at a border.
+        # Half the largest window, for a glimpse at the border.
         self._padding = tuple(side * factor ** (num_scales - 1) // 2 for side in self.patch_size)
-        self._known_offsets: dict[Any, Tensor] = {}
+        self._offset_cache: dict[Any, Tensor] = {}
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
-        """The shape of one observation: (scales, C, h, w)."""
+        """Returns the shape of one observation: (scales, C, h, w)."""
         return (self.num_scales, channels, *self.patch_size)
 
     def prepare(self, images: Tensor) -> PreparedImages:
-        """Pads and averages once what every look will read.
+        """Pads the images and averages them at every scale.
 
         Args:
             images: (B, C, H, W) float.
@@ -121,18 +121,18 @@ class GlimpseSensor:
         sums = F.pad(images, (self._padding[1],) * 2 + (self._padding[0],) * 2)
         maps = [sums]
         for k in range(1, self.num_scales):
-            # A window of scale k is factor x factor windows of the scale before, side by side.
+            # A window of scale k consists of factor x factor adjacent windows of scale k - 1.
             for dim in (-1, -2):
                 sums = _sum_shifted(sums, dim, self.factor, self.factor ** (k - 1))
             maps.append(sums / self.factor ** (2 * k))
         return PreparedImages(tuple(maps), images.shape[-2], images.shape[-1])
 
     def __call__(self, prepared: PreparedImages, locations: Tensor) -> Tensor:
-        """Looks once at every location.
+        """Extracts the patches at given locations.
 
         Args:
             prepared: B images.
-            locations: (N, 2) float, (x, y). N is a multiple of B: the N / B looks at an image are adjacent.
+            locations: (N, 2) float, (x, y). N is a multiple of B; the N / B locations of an image are adjacent.
 
         Returns:
             (N, scales, C, h, w) patches.
@@ -142,55 +142,55 @@ class GlimpseSensor:
         patches = []
         for k, values in enumerate(prepared.maps):
             rows, columns = values.shape[-2:]
-            # A start counts from the image's corner, a map from its padding's.
+            # Starts are relative to the image, maps include the padding.
             first = (starts[:, k, 0] + self._padding[0]) * columns + (starts[:, k, 1] + self._padding[1])
             offsets = self._offsets(k, channels, rows, columns, values.device)
             index = (first[:, None] + offsets).view(batch, -1, len(offsets))
-            read = values.reshape(batch, 1, -1).expand(-1, index.shape[1], -1).gather(2, index)
-            patches.append(read.view(len(locations), channels, *self.patch_size))
+            pixels = values.reshape(batch, 1, -1).expand(-1, index.shape[1], -1).gather(2, index)
+            patches.append(pixels.view(len(locations), channels, *self.patch_size))
         return torch.stack(patches, dim=1)
 
     def _offsets(self, k: int, channels: int, rows: int, columns: int, device: torch.device) -> Tensor:
-        """Where a patch's pixels lie in a flattened map of scale k, from the first on: (C * h * w,) int64."""
+        """Returns the offsets of a patch's pixels in a flattened map of scale k from its first: (C * h * w,) int64."""
         key = (k, channels, rows, columns, device)
-        if key not in self._known_offsets:
+        if key not in self._offset_cache:
             pool = self.factor**k
             channel = torch.arange(channels, device=device)[:, None, None] * (rows * columns)
             row = torch.arange(self.patch_size[0], device=device)[:, None] * (pool * columns)
             column = torch.arange(self.patch_size[1], device=device) * pool
-            self._known_offsets[key] = (channel + row + column).flatten()
-        return self._known_offsets[key]
+            self._offset_cache[key] = (channel + row + column).flatten()
+        return self._offset_cache[key]
 
     def window_starts(self, height: int, width: int, locations: Tensor) -> Tensor:
-        """The top left pixel of every window: (N, scales, 2) int64, (row, column), negative outside the image."""
-        return _first_pixel(pixel(locations, height, width)[:, None], self._sides(locations.device))
+        """Returns the top left pixel of every window: (N, scales, 2) int64, (row, column); may be negative."""
+        return _first_pixel(pixel_coordinates(locations, height, width)[:, None], self._sides(locations.device))
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
-        """What a look covers, scale by scale: (N, scales, 4); see :meth:`Sensor.windows`."""
+        """Returns the window of every scale: (N, scales, 4); see :meth:`Sensor.windows`."""
         first = self.window_starts(height, width, locations)
         return torch.cat([first.flip(-1), (first + self._sides(first.device)).flip(-1)], dim=-1)
 
     def _sides(self, device: torch.device) -> Tensor:
-        """Height and width of every scale's window: (scales, 2) int64."""
+        """Returns the height and width of every window: (scales, 2) int64."""
         return torch.tensor(
             [[side * self.factor**k for side in self.patch_size] for k in range(self.num_scales)], device=device
         )
 
 
 class LogPolarSensor:
-    """Reads rings of points around a location, ever farther apart, as a retina does (Schwartz 1980).
+    """Log-polar sampling around a location, a model of the retina (Schwartz 1980).
 
-    Ring i has the radius r_i = inner * (outer / inner)^(i / (rings - 1)) pixels, and its point j lies at the angle
-    2 pi j / angles from the x axis towards y, where y points down. A point is the mean of a square of pixels: the
-    largest whose side is a power of two and not larger than the way to the next point of its ring. Squares start where
-    windows of :class:`GlimpseSensor` do, and what lies outside the image is zero. Turning and growing about the
-    location shift such a patch (..., ring, angle).
+    Ring i has the radius r_i = inner * (outer / inner)^(i / (rings - 1)) pixels, and its point j is at the angle
+    2 pi j / angles from the x axis towards y, where y points down. A point is the mean of a square of pixels, whose
+    side is the largest power of two that does not exceed the distance to the next point of the ring (at least 1).
+    Squares are positioned as the windows of :class:`GlimpseSensor`, and pixels outside the image are zero. Rotation and
+    scaling of the image about the location translate the patch (..., ring, angle).
 
     Args:
-        num_rings: at least 2.
-        num_angles: points of a ring, at least 3.
-        inner_radius: of the first ring, in pixels, positive.
-        outer_radius: of the last ring, in pixels, larger.
+        num_rings: the number of rings, at least 2.
+        num_angles: the number of points in a ring, at least 3.
+        inner_radius: the radius of the first ring in pixels, positive.
+        outer_radius: the radius of the last ring in pixels, above ``inner_radius``.
     """
 
     is_round = True
@@ -207,21 +207,21 @@ class LogPolarSensor:
             )
         self.num_rings, self.num_angles = num_rings, num_angles
         radii = [inner_radius * (outer_radius / inner_radius) ** (i / (num_rings - 1)) for i in range(num_rings)]
-        # The resolution k of a ring is that of squares of 2**k pixels.
+        # A ring of resolution k averages squares of 2**k x 2**k pixels.
         self._resolution = [max(0, math.floor(math.log2(2 * math.pi * r / num_angles))) for r in radii]
         angle = torch.arange(num_angles) * (2 * math.pi / num_angles)
         direction = torch.stack([angle.sin(), angle.cos()], dim=-1)
         self._points = torch.tensor(radii)[:, None, None] * direction  # (rings, angles, 2), (row, column)
-        sharp = [radius for radius, k in zip(radii, self._resolution, strict=True) if k == 0]
-        self._discs = torch.tensor([max(sharp, default=radii[0]), radii[-1]])
+        finest = [radius for radius, k in zip(radii, self._resolution, strict=True) if k == 0]
+        self._discs = torch.tensor([max(finest, default=radii[0]), radii[-1]])
         self._padding = math.ceil(outer_radius) + 2 ** self._resolution[-1]
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
-        """The shape of one observation: (1, C, rings, angles)."""
+        """Returns the shape of one observation: (1, C, rings, angles)."""
         return (1, channels, self.num_rings, self.num_angles)
 
     def prepare(self, images: Tensor) -> PreparedImages:
-        """Pads, and averages over squares of every size, once: (B, C, H, W)."""
+        """Pads images (B, C, H, W) and averages them over squares of every size."""
         sums = F.pad(images, (self._padding,) * 4)
         maps = [sums]
         for k in range(1, self._resolution[-1] + 1):
@@ -231,39 +231,39 @@ class LogPolarSensor:
         return PreparedImages(tuple(maps), images.shape[-2], images.shape[-1])
 
     def __call__(self, prepared: PreparedImages, locations: Tensor) -> Tensor:
-        """Looks once at every location.
+        """Extracts the patches at given locations.
 
         Args:
             prepared: B images.
-            locations: (N, 2) float, (x, y). N is a multiple of B: the N / B looks at an image are adjacent.
+            locations: (N, 2) float, (x, y). N is a multiple of B; the N / B locations of an image are adjacent.
 
         Returns:
             (N, 1, C, rings, angles) patches.
         """
         batch, channels = prepared.maps[0].shape[:2]
-        centre = pixel(locations, prepared.height, prepared.width)[:, None, None]
+        center = pixel_coordinates(locations, prepared.height, prepared.width)[:, None, None]
         rings = []
         for k in sorted(set(self._resolution)):
             values = prepared.maps[k]
             rows, columns = values.shape[-2:]
             chosen = [ring for ring, resolution in enumerate(self._resolution) if resolution == k]
-            points = centre + self._points[chosen].to(centre.device)
+            points = center + self._points[chosen].to(center.device)
             first = _first_pixel(points, 2.0**k) + self._padding
             index = (first[..., 0] * columns + first[..., 1]).view(batch, 1, -1).expand(-1, channels, -1)
-            read = values.reshape(batch, channels, rows * columns).gather(2, index)
-            read = read.view(batch, channels, -1, len(chosen), self.num_angles).transpose(1, 2)
-            rings.append(read.reshape(len(locations), 1, channels, len(chosen), self.num_angles))
+            pixels = values.reshape(batch, channels, rows * columns).gather(2, index)
+            pixels = pixels.view(batch, channels, -1, len(chosen), self.num_angles).transpose(1, 2)
+            rings.append(pixels.reshape(len(locations), 1, channels, len(chosen), self.num_angles))
         return torch.cat(rings, dim=-2)
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
-        """The disc that is read pixel by pixel and the whole one: (N, 2, 4); see :meth:`Sensor.windows`."""
-        centre = pixel(locations, height, width)[:, None].flip(-1)
-        radius = self._discs.to(centre.device)[:, None]
-        return torch.cat([(centre - radius).round(), (centre + radius).round() + 1], dim=-1).long()
+        """Returns the disc sampled at full resolution and the whole disc: (N, 2, 4); see :meth:`Sensor.windows`."""
+        center = pixel_coordinates(locations, height, width)[:, None].flip(-1)
+        radius = self._discs.to(center.device)[:, None]
+        return torch.cat([(center - radius).round(), (center + radius).round() + 1], dim=-1).long()
 
 
 def _sum_shifted(values: Tensor, dim: int, count: int, distance: int) -> Tensor:
-    """Adds ``count`` copies of ``values``, each shifted by ``distance`` more along ``dim``, where all overlap."""
+    """Sums ``count`` copies of ``values``, shifted by multiples of ``distance`` along ``dim``, where all overlap."""
     length = values.shape[dim] - (count - 1) * distance
     total = values.narrow(dim, 0, length)
     for shift in range(1, count):

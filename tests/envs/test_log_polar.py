@@ -1,7 +1,8 @@
-"""The log-polar sensor against points and squares worked out one by one."""
+"""LogPolarSensor against a plain implementation that computes every point on its own."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from envs.images import ImageSet
 
 
 def reference(images: Tensor, locations: Tensor, rings: int, angles: int, inner: float, outer: float) -> Tensor:
-    """A loop over everything."""
+    """The patches, computed point by point."""
     batch, channels, height, width = images.shape
     patches = torch.zeros(len(locations), 1, channels, rings, angles)
     for n, (x, y) in enumerate(locations.tolist()):
@@ -35,7 +36,7 @@ def reference(images: Tensor, locations: Tensor, rings: int, angles: int, inner:
 @settings(max_examples=25, deadline=None)
 @given(
     batch=st.integers(1, 3),
-    looks=st.integers(1, 2),
+    glimpses=st.integers(1, 2),
     channels=st.sampled_from([1, 3]),
     height=st.integers(1, 17),
     width=st.integers(1, 17),
@@ -44,59 +45,61 @@ def reference(images: Tensor, locations: Tensor, rings: int, angles: int, inner:
     outer=st.floats(1.5, 12.0),
     seed=st.integers(0, 1000),
 )
-def test_a_look_is_the_mean_of_squares_on_rings(
-    batch: int, looks: int, channels: int, height: int, width: int, rings: int, angles: int, outer: float, seed: int
+def test_patches_are_means_of_squares_on_rings(
+    batch: int, glimpses: int, channels: int, height: int, width: int, rings: int, angles: int, outer: float, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     images = torch.rand(batch, channels, height, width, generator=generator)
-    # Irregular places, so that no point falls on the edge between two pixels.
-    locations = torch.rand(batch * looks, 2, generator=generator) * 2 - 1
+    # Random locations, so that no point is on the border between two pixels.
+    locations = torch.rand(batch * glimpses, 2, generator=generator) * 2 - 1
     sensor = LogPolarSensor(rings, angles, 1.0, outer)
-    read = sensor(sensor.prepare(images), locations)
-    assert read.shape == (batch * looks, *sensor.patch_shape(channels))
+    patches = sensor(sensor.prepare(images), locations)
+    assert patches.shape == (batch * glimpses, *sensor.patch_shape(channels))
     expected = reference(images, locations, rings, angles, 1.0, outer)
-    # Rounding in float32 may still move a few points by a pixel.
-    assert ((read - expected).abs() > 1e-5).float().mean() < 0.02
+    # Rounding in float32 may still move few points by a pixel.
+    assert ((patches - expected).abs() > 1e-5).float().mean() < 0.02
 
 
-def test_a_ring_by_hand() -> None:
+def test_rings_match_values_worked_out_by_hand() -> None:
     images = torch.arange(25.0).view(1, 1, 5, 5)
     sensor = LogPolarSensor(2, 4, 1.0, 2.0)
-    read = sensor(sensor.prepare(images), torch.zeros(1, 2))
-    # Right, below, left, above of the centre 12; the second ring has room for squares of 2 pixels.
-    assert read[0, 0, 0, 0].tolist() == [13, 17, 11, 7]
-    right = (images[0, 0, 2:4, 4].sum()) / 4  # half of the square lies outside
-    assert read[0, 0, 0, 1, 0] == right
+    patches = sensor(sensor.prepare(images), torch.zeros(1, 2))
+    # Right of, below, left of and above the center 12; the second ring averages squares of 2 x 2 pixels.
+    assert patches[0, 0, 0, 0].tolist() == [13, 17, 11, 7]
+    right = (images[0, 0, 2:4, 4].sum()) / 4  # half of the square is outside the image
+    assert patches[0, 0, 0, 1, 0] == right
 
 
-def test_turning_an_image_shifts_the_angles() -> None:
+def test_rotating_an_image_shifts_the_angles() -> None:
     image = torch.rand(1, 1, 21, 21, generator=torch.Generator().manual_seed(0))
     sensor = LogPolarSensor(4, 8, 1.0, 5.0)
-    # Every square is one pixel, so that a quarter turn is exact but for points between two pixels.
+    # With squares of one pixel a rotation by 90 degrees is exact, except for points between two pixels.
     sensor._resolution = [0] * 4
-    turned = image.rot90(-1, (2, 3))  # clockwise: x goes to y
-    straight = sensor(sensor.prepare(image), torch.zeros(1, 2))
-    around = sensor(sensor.prepare(turned), torch.zeros(1, 2))
-    same = around == straight.roll(2, dims=-1)
+    rotated = image.rot90(-1, (2, 3))  # clockwise, from x to y
+    original_patch = sensor(sensor.prepare(image), torch.zeros(1, 2))
+    rotated_patch = sensor(sensor.prepare(rotated), torch.zeros(1, 2))
+    same = rotated_patch == original_patch.roll(2, dims=-1)
     assert same.float().mean() > 0.85
 
 
-def test_the_middle_is_read_more_finely_than_the_rim() -> None:
+def test_the_finest_disc_is_inside_the_whole_disc() -> None:
     sensor = LogPolarSensor(12, 24, 1.0, 20.0)
     fine, whole = sensor.windows(60, 60, torch.zeros(1, 2))[0]
-    assert whole.tolist() == [10, 10, 51, 51]  # 20 pixels about 29.5, and the pixel it ends in
+    assert whole.tolist() == [10, 10, 51, 51]  # radius 20 around 29.5, rounded outwards
     assert (fine[:2] > whole[:2]).all()
     assert (fine[2:] < whole[2:]).all()
 
 
-def test_environments_see_through_it() -> None:
+def test_an_environment_observes_and_renders_log_polar_patches() -> None:
     images = ImageSet(torch.rand(4, 3, 20, 20), torch.arange(4), tuple("abcd"))
     env = GlimpseVectorEnv(images, LogPolarSensor(3, 6, 1.0, 6.0), num_envs=4, render_mode="rgb_array")
     observation, _ = env.reset(seed=0)
     assert observation["patches"].shape == (4, 1, 3, 3, 6)
-    pictures = env.render()
-    assert pictures is not None
-    assert pictures[0].ndim == 3
+    frames = env.render()
+    assert frames is not None
+    assert len(frames) == 4
+    assert all(frame.shape == frames[0].shape and frame.dtype == np.uint8 for frame in frames)
+    assert len(np.unique(frames[0])) > 10
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,6 @@ def test_environments_see_through_it() -> None:
         ({"inner_radius": 5.0, "outer_radius": 5.0}, r"below sensor\.outer_radius \(5\.0\)"),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, float], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         LogPolarSensor(**options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The glimpse sensor: every patch is the one that a plain crop and average would give."""
+"""GlimpseSensor: every patch equals a plain crop and average; rounding, padding, dtypes and options."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from envs.errors import InputError
 from envs.sensor import GlimpseSensor
 
 
-def picture(*shape: int, seed: int = 0) -> Tensor:
-    """Random whole numbers up to 255 as float32, of which all sums in a window are exact."""
+def random_images(*shape: int, seed: int = 0) -> Tensor:
+    """Random integers up to 255 as float32, whose sums over a window are exact."""
     return torch.randint(256, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
-def anywhere(count: int, seed: int = 0, reach: float = 1.0) -> Tensor:
+def random_locations(count: int, seed: int = 0, reach: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(count, 2, generator=generator) * 2 - 1) * reach
 
 
 def plain_start(location: float, pixels: int, window: int) -> int:
-    """The first pixel of a window along one axis, in float32 as the sensor promises."""
+    """The first pixel of a window along one axis, computed in float32."""
     half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
-    centre = (np.float32(min(max(location, -1), 1)) + one) * half * np.float32(pixels - 1)
-    return math.floor(centre - np.float32(window - 1) / two + (half + np.float32(2.0**-10)))
+    center = (np.float32(min(max(location, -1), 1)) + one) * half * np.float32(pixels - 1)
+    return math.floor(center - np.float32(window - 1) / two + (half + np.float32(2.0**-10)))
 
 
-def plain_look(image: np.ndarray, x: float, y: float, patch: tuple[int, int], pool: int) -> np.ndarray:
-    """One patch of one (C, H, W) image: pad with zeros generously, cut the window out, average it down."""
+def plain_patch(image: np.ndarray, x: float, y: float, patch: tuple[int, int], pool: int) -> np.ndarray:
+    """One patch of one (C, H, W) image: pad with zeros, crop the window, average it."""
     channels, height, width = image.shape
     rows, columns = patch[0] * pool, patch[1] * pool
     margin = rows + columns
@@ -51,11 +51,11 @@ def plain_look(image: np.ndarray, x: float, y: float, patch: tuple[int, int], po
 
 
 def plain_sensor(sensor: GlimpseSensor, images: Tensor, locations: Tensor) -> Tensor:
-    """All looks at all images, one by one."""
-    looks = len(locations) // len(images)
+    """The patches of all images at all locations, one by one."""
+    per_image = len(locations) // len(images)
     patches = [
         [
-            plain_look(images[n // looks].numpy(), float(x), float(y), sensor.patch_size, sensor.factor**k)
+            plain_patch(images[n // per_image].numpy(), float(x), float(y), sensor.patch_size, sensor.factor**k)
             for k in range(sensor.num_scales)
         ]
         for n, (x, y) in enumerate(locations)
@@ -63,11 +63,11 @@ def plain_sensor(sensor: GlimpseSensor, images: Tensor, locations: Tensor) -> Te
     return torch.from_numpy(np.array(patches))
 
 
-def look(sensor: GlimpseSensor, images: Tensor, *points: tuple[float, float]) -> Tensor:
+def patches_at(sensor: GlimpseSensor, images: Tensor, *points: tuple[float, float]) -> Tensor:
     return sensor(sensor.prepare(images), torch.tensor(points, dtype=torch.float32))
 
 
-# The same as a plain crop and average.
+# Equality with a plain crop and average.
 
 
 @settings(deadline=None, max_examples=60)
@@ -79,10 +79,10 @@ def look(sensor: GlimpseSensor, images: Tensor, *points: tuple[float, float]) ->
     patch=st.tuples(st.integers(1, 6), st.integers(1, 6)),
     num_scales=st.integers(1, 3),
     factor=st.sampled_from([2, 3]),
-    looks=st.integers(1, 3),
+    glimpses=st.integers(1, 3),
     seed=st.integers(0, 2**30),
 )
-def test_every_patch_is_a_plain_crop_averaged_down(
+def test_patches_equal_a_plain_crop_and_average(
     batch: int,
     channels: int,
     height: int,
@@ -90,23 +90,23 @@ def test_every_patch_is_a_plain_crop_averaged_down(
     patch: tuple[int, int],
     num_scales: int,
     factor: int,
-    looks: int,
+    glimpses: int,
     seed: int,
 ) -> None:
     sensor = GlimpseSensor(patch, num_scales, factor)
-    images = picture(batch, channels, height, width, seed=seed)
-    locations = anywhere(batch * looks, seed, reach=1.2)  # some beyond the border
+    images = random_images(batch, channels, height, width, seed=seed)
+    locations = random_locations(batch * glimpses, seed, reach=1.2)  # some beyond the border
     patches = sensor(sensor.prepare(images), locations)
-    assert patches.shape == (batch * looks, *sensor.patch_shape(channels))
-    # Of whole numbers: one wrong pixel changes a mean by 1 / 81 or more, rounding the division by far less.
+    assert patches.shape == (batch * glimpses, *sensor.patch_shape(channels))
+    # With integer pixels, one wrong pixel changes a mean by at least 1 / 81, much more than rounding errors.
     torch.testing.assert_close(patches, plain_sensor(sensor, images, locations), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("size", [28, 60, 101])
 @pytest.mark.parametrize("factor", [2, 3])
-def test_three_scales_at_the_usual_sizes(size: int, factor: int) -> None:
+def test_three_scales_at_common_image_sizes(size: int, factor: int) -> None:
     sensor = GlimpseSensor(8, 3, factor)
-    images, locations = picture(2, 1, size, size), anywhere(6)
+    images, locations = random_images(2, 1, size, size), random_locations(6)
     patches = sensor(sensor.prepare(images), locations)
     torch.testing.assert_close(patches, plain_sensor(sensor, images, locations), rtol=1e-6, atol=0)
 
@@ -126,106 +126,106 @@ def test_window_starts_round_half_up_in_float32(pixels: int, side: int, location
     assert starts.tolist() == [expected]
 
 
-# By hand.
+# Values worked out by hand.
 
 
-def test_a_look_worked_out_by_hand() -> None:
+def test_two_scales_match_values_worked_out_by_hand() -> None:
     # Pixels 0 .. 15, row by row. Location -0.25 is row and column 0.75 / 2 * 3 = 1.125, around which a 2 x 2 window
     # starts at floor(1.125 - 1/2 + 1/2) = 1 and a 4 x 4 window at floor(1.125 - 3/2 + 1/2) = 0.
     image = torch.arange(16.0).view(1, 1, 4, 4)
-    patches = look(GlimpseSensor(2, 2), image, (-0.25, -0.25))
+    patches = patches_at(GlimpseSensor(2, 2), image, (-0.25, -0.25))
     assert patches[0, 0, 0].tolist() == [[5, 6], [9, 10]]
     assert patches[0, 1, 0].tolist() == [[2.5, 4.5], [10.5, 12.5]]
 
 
-def test_x_runs_along_the_columns_and_y_down_the_rows() -> None:
+def test_x_is_the_column_and_y_the_row() -> None:
     image = torch.arange(6.0).view(1, 1, 2, 3)
-    assert look(GlimpseSensor(1), image, (1, -1)).item() == 2
-    assert look(GlimpseSensor(1), image, (-1, 1)).item() == 3
+    assert patches_at(GlimpseSensor(1), image, (1, -1)).item() == 2
+    assert patches_at(GlimpseSensor(1), image, (-1, 1)).item() == 3
 
 
 @pytest.mark.parametrize(("height", "width"), [(5, 5), (4, 6), (1, 7), (28, 28)])
-def test_minus_one_and_one_are_the_centres_of_the_border_pixels(height: int, width: int) -> None:
-    image = picture(1, 1, height, width)
-    patches = look(GlimpseSensor(1), image, (-1, -1), (1, -1), (-1, 1), (1, 1)).flatten()
+def test_minus_one_and_one_are_the_centers_of_the_border_pixels(height: int, width: int) -> None:
+    image = random_images(1, 1, height, width)
+    patches = patches_at(GlimpseSensor(1), image, (-1, -1), (1, -1), (-1, 1), (1, 1)).flatten()
     corners = image[0, 0, [0, 0, -1, -1], [0, -1, 0, -1]]
     assert torch.equal(patches, corners)
 
 
-def test_every_pixel_is_read_at_its_own_centre() -> None:
+def test_the_center_of_a_pixel_reads_that_pixel() -> None:
     image = torch.arange(7.0).view(1, 1, 1, 7)
     points = [(2 * column / 6 - 1, 0.0) for column in range(7)]
-    assert look(GlimpseSensor(1), image, *points).flatten().tolist() == list(range(7))
+    assert patches_at(GlimpseSensor(1), image, *points).flatten().tolist() == list(range(7))
 
 
-@pytest.mark.parametrize(("column", "read"), [(0.49, 0), (0.5, 1), (0.51, 1), (1.5, 2), (2.5, 3), (3.5, 4)])
-def test_halfway_between_two_pixels_the_one_at_the_right_is_read(column: float, read: int) -> None:
+@pytest.mark.parametrize(("column", "expected"), [(0.49, 0), (0.5, 1), (0.51, 1), (1.5, 2), (2.5, 3), (3.5, 4)])
+def test_halfway_between_two_pixels_reads_the_right_one(column: float, expected: int) -> None:
     image = torch.arange(5.0).view(1, 1, 1, 5)
-    assert look(GlimpseSensor(1), image, (column / 2 - 1, 0)).item() == read
+    assert patches_at(GlimpseSensor(1), image, (column / 2 - 1, 0)).item() == expected
 
 
-def test_an_even_patch_around_a_pixel_reaches_one_pixel_further_right() -> None:
+def test_an_even_patch_around_a_pixel_extends_one_pixel_further_right() -> None:
     image = torch.arange(1.0, 6.0).view(1, 1, 1, 5)
-    assert look(GlimpseSensor((1, 4)), image, (0, 0)).flatten().tolist() == [2, 3, 4, 5]
+    assert patches_at(GlimpseSensor((1, 4)), image, (0, 0)).flatten().tolist() == [2, 3, 4, 5]
 
 
-def test_an_odd_patch_around_a_pixel_is_centred_on_it() -> None:
+def test_an_odd_patch_around_a_pixel_is_centered_on_it() -> None:
     image = torch.arange(1.0, 6.0).view(1, 1, 1, 5)
-    assert look(GlimpseSensor((1, 3)), image, (0, 0)).flatten().tolist() == [2, 3, 4]
+    assert patches_at(GlimpseSensor((1, 3)), image, (0, 0)).flatten().tolist() == [2, 3, 4]
 
 
-def test_outside_the_image_is_zero() -> None:
-    patch = look(GlimpseSensor(3), torch.ones(1, 1, 3, 3), (-1, -1))[0, 0, 0]
+def test_pixels_outside_the_image_are_zero() -> None:
+    patch = patches_at(GlimpseSensor(3), torch.ones(1, 1, 3, 3), (-1, -1))[0, 0, 0]
     assert patch.tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
 
 
-def test_a_patch_larger_than_the_image_holds_the_whole_image() -> None:
-    image = picture(1, 3, 2, 2) + 1
-    patch = look(GlimpseSensor(8), image, (0, 0))[0, 0]
-    # Both windows' centres lie at 0.5: floor(0.5 - 7/2 + 1/2) = -3.
+def test_a_patch_larger_than_the_image_contains_the_whole_image() -> None:
+    image = random_images(1, 3, 2, 2) + 1
+    patch = patches_at(GlimpseSensor(8), image, (0, 0))[0, 0]
+    # The window's center is 0.5 on both axes: it starts at floor(0.5 - 7/2 + 1/2) = -3.
     assert torch.equal(patch[:, 3:5, 3:5], image[0])
     assert patch.count_nonzero() == 12
 
 
-def test_a_wider_window_counts_the_outside_in_its_mean() -> None:
-    # One pixel of 1, four by four pixels wide: floor(0 - 3/2 + 1/2) = -1, so it lies in the first 2 x 2 block.
-    patches = look(GlimpseSensor(2, 2), torch.ones(1, 1, 1, 1), (0, 0))
+def test_the_mean_of_a_larger_window_includes_the_padding() -> None:
+    # The 4 x 4 window starts at floor(0 - 3/2 + 1/2) = -1, so the only pixel is in the first 2 x 2 block.
+    patches = patches_at(GlimpseSensor(2, 2), torch.ones(1, 1, 1, 1), (0, 0))
     assert patches[0, 1, 0].tolist() == [[0.25, 0], [0, 0]]
 
 
-def test_locations_beyond_the_border_are_read_at_the_border() -> None:
-    image = picture(1, 1, 6, 6)
+def test_locations_outside_the_range_are_clamped() -> None:
+    image = random_images(1, 1, 6, 6)
     sensor = GlimpseSensor(3, 2)
-    assert torch.equal(look(sensor, image, (7, -1.5)), look(sensor, image, (1, -1)))
+    assert torch.equal(patches_at(sensor, image, (7, -1.5)), patches_at(sensor, image, (1, -1)))
 
 
-def test_the_looks_at_one_image_are_adjacent() -> None:
+def test_the_locations_of_one_image_are_adjacent() -> None:
     images = torch.stack([torch.full((1, 4, 4), 10.0), torch.full((1, 4, 4), 20.0)])
     prepared = GlimpseSensor(1).prepare(images)
     assert GlimpseSensor(1)(prepared, torch.zeros(6, 2)).flatten().tolist() == [10, 10, 10, 20, 20, 20]
 
 
-# Numbers and types.
+# Dtypes.
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_locations_of_other_types_are_read_as_float32(dtype: torch.dtype) -> None:
-    sensor, images = GlimpseSensor(4, 2), picture(16, 1, 501, 499)
-    prepared, locations = sensor.prepare(images), anywhere(16).to(dtype)
+def test_locations_of_other_dtypes_are_converted_to_float32(dtype: torch.dtype) -> None:
+    sensor, images = GlimpseSensor(4, 2), random_images(16, 1, 501, 499)
+    prepared, locations = sensor.prepare(images), random_locations(16).to(dtype)
     assert torch.equal(sensor(prepared, locations), sensor(prepared, locations.float()))
 
 
-def test_a_location_that_half_precision_could_not_tell_is_told() -> None:
-    # The columns 400 .. 499 of 500, whose centres are closer together than bfloat16 resolves.
+def test_autocast_does_not_round_locations() -> None:
+    # The columns 400 .. 499 of 500, whose centers are closer together than the resolution of bfloat16.
     image = torch.arange(500.0).view(1, 1, 1, 500)
     points = [(2 * column / 499 - 1, 0.0) for column in range(400, 500)]
     with torch.autocast("cpu", torch.bfloat16):
-        read = look(GlimpseSensor(1), image, *points)
-    assert read.flatten().tolist() == list(range(400, 500))
+        patches = patches_at(GlimpseSensor(1), image, *points)
+    assert patches.flatten().tolist() == list(range(400, 500))
 
 
-def test_autocast_changes_nothing() -> None:
-    sensor, images, locations = GlimpseSensor(4, 3), picture(8, 3, 40, 40), anywhere(8)
+def test_patches_are_equal_under_autocast() -> None:
+    sensor, images, locations = GlimpseSensor(4, 3), random_images(8, 3, 40, 40), random_locations(8)
     plain = sensor(sensor.prepare(images), locations)
     with torch.autocast("cpu", torch.bfloat16):
         cast = sensor(sensor.prepare(images), locations)
@@ -233,22 +233,22 @@ def test_autocast_changes_nothing() -> None:
     assert torch.equal(cast, plain)
 
 
-def test_images_of_double_precision_stay_so() -> None:
-    sensor, images, locations = GlimpseSensor(3, 3, 3), picture(2, 1, 11, 12), anywhere(2)
+def test_float64_images_give_float64_patches() -> None:
+    sensor, images, locations = GlimpseSensor(3, 3, 3), random_images(2, 1, 11, 12), random_locations(2)
     patches = sensor(sensor.prepare(images.double()), locations)
     assert patches.dtype == torch.float64
     torch.testing.assert_close(patches, plain_sensor(sensor, images, locations).double(), rtol=1e-6, atol=0)
 
 
-def test_gradients_reach_the_pixels_that_were_read() -> None:
-    images = picture(1, 1, 4, 4).requires_grad_()
-    look(GlimpseSensor(2), images, (-1, -1)).sum().backward()
+def test_gradients_reach_exactly_the_pixels_of_the_window() -> None:
+    images = random_images(1, 1, 4, 4).requires_grad_()
+    patches_at(GlimpseSensor(2), images, (-1, -1)).sum().backward()
     assert images.grad is not None
     assert images.grad[0, 0].nonzero().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
 
 
-def test_looking_changes_neither_images_nor_locations() -> None:
-    sensor, images, locations = GlimpseSensor(2, 2), picture(2, 1, 5, 5), anywhere(2, reach=2)
+def test_images_and_locations_are_not_modified() -> None:
+    sensor, images, locations = GlimpseSensor(2, 2), random_images(2, 1, 5, 5), random_locations(2, reach=2)
     copies = images.clone(), locations.clone()
     sensor(sensor.prepare(images), locations)
     assert torch.equal(images, copies[0])
@@ -271,10 +271,10 @@ def test_looking_changes_neither_images_nor_locations() -> None:
         ({"factor": -2}, "factor"),
     ],
 )
-def test_sizes_too_small_are_refused(options: dict[str, Any], name: str) -> None:
+def test_invalid_sizes_are_refused(options: dict[str, Any], name: str) -> None:
     with pytest.raises(InputError, match=rf"sensor\.{name} must be at least \d, got -?\d\."):
         GlimpseSensor(**options)
 
 
-def test_a_patch_size_from_a_list_is_height_and_width() -> None:
+def test_patch_size_may_be_a_list_of_height_and_width() -> None:
     assert GlimpseSensor([3, 5]).patch_shape(1) == (1, 1, 3, 5)  # type: ignore[arg-type]
