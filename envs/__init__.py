@@ -1,4 +1,4 @@
-"""Worlds to look at: the glimpse sensor, the environments on it, their images and rewards."""
+"""Glimpse environments for Gymnasium: sensors, environments, action wrappers, images and rewards."""
 
 import gymnasium
 
@@ -7,21 +7,29 @@ from envs.errors import InputError
 from envs.sensor import GlimpseSensor, LogPolarSensor
 from envs.single_env import GlimpseEnv
 from envs.vector_env import GlimpseVectorEnv
-from envs.wrappers import Flat, Grid, RelativeMoves, TransformAction, VectorTransformAction
+from envs.wrappers import (
+    FlattenAction,
+    GridAction,
+    RelativeLocation,
+    VectorFlattenAction,
+    VectorGridAction,
+    VectorRelativeLocation,
+)
 
 __all__ = [
     "CatchEnv",
     "CatchVectorEnv",
-    "Flat",
+    "FlattenAction",
     "GlimpseEnv",
     "GlimpseSensor",
     "GlimpseVectorEnv",
-    "Grid",
+    "GridAction",
     "InputError",
     "LogPolarSensor",
-    "RelativeMoves",
-    "TransformAction",
-    "VectorTransformAction",
+    "RelativeLocation",
+    "VectorFlattenAction",
+    "VectorGridAction",
+    "VectorRelativeLocation",
 ]
 
 gymnasium.register(

@@ -1,9 +1,9 @@
-"""The one exception for what a user got wrong."""
+"""The exception that is raised for an error of the user."""
 
 
 class InputError(ValueError):
-    """A wrong option, file or value, told in one sentence that names it and says what to do.
+    """A wrong option, file or value. The message is one sentence that names it and the remedy.
 
-    Commands print the sentence and exit with status 1; programs catch it as a ``ValueError``.
-    Anything else that is raised is a defect of this project.
+    Commands print the message and exit with status 1; programs can catch it as a ``ValueError``. Any other exception
+    is a defect of this project.
     """

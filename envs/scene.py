@@ -1,4 +1,4 @@
-"""What there is to see: a scene is a batch of images and what is known about them; a scene set holds a split."""
+"""Scenes: batches of images with annotations; and the protocols of the sets that scenes are drawn from."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from envs.random import RowRandom
 
-END = "end"
-"""The class that says that there is nothing more to name."""
+END_CLASS = "end"
+"""The class of the answer that ends a sequence of answers."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """B images, and what is known about each.
+    """A batch of B images and their annotations.
 
     Attributes:
         images: (B, C, H, W) float32 in [0, 1].
-        facts: tensors (B, ...) by the names of :class:`envs.rewards.Transition`, as far as the world gives them.
-            ``label`` is (B,), or (B, A) where A answers are due one after another, with ``IGNORE_INDEX`` after an image's
-            last; ``goal`` (B,) int64 is the class that the agent is told to look for.
+        annotations: tensors (B, ...) by the names of the fields of :class:`envs.rewards.Transition`. ``label`` is
+            (B,), or (B, A) where A answers are due one after another, with ``IGNORE_INDEX`` after the last answer of
+            an image; ``goal`` (B,) int64 is the class that the agent has to find.
     """
 
     images: Tensor
@@ -30,10 +30,10 @@ class Scene:
 
 
 class SceneSet(Protocol):
-    """One split of a world.
+    """One split of the scenes that an environment shows.
 
     Attributes:
-        classes: the name of every answer, or of every goal where no answer is asked for.
+        classes: the name of every answer, or of every goal where no answer is due.
     """
 
     @property
@@ -42,21 +42,24 @@ class SceneSet(Protocol):
     def __len__(self) -> int: ...
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
-        """The scenes of the given numbers (B,); what they leave to chance is drawn from ``random``, of B rows."""
+        """Returns the scenes with the given indices (B,); random properties are drawn from ``random``, of B rows."""
         ...
 
 
 @runtime_checkable
 class DynamicScenes(Protocol):
-    """A scene set whose scenes change under the agent's answers.
+    """A scene set whose scenes change with the answers of the agent.
 
     Attributes:
-        horizon: after how many answers every scene is over, at the latest.
+        horizon: the number of answers after which every scene has ended.
     """
 
     @property
     def horizon(self) -> int: ...
 
     def advance(self, annotations: Mapping[str, Tensor], answer: Tensor) -> Scene:
-        """What B scenes become after an answer (B,); an episode ends where the fact ``over`` (B,) bool is true."""
+        """Returns the next state of B scenes after an answer (B,) int64.
+
+        An episode ends where the annotation ``over`` (B,) bool of the next state is True.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The single glimpse environment: a one-row numpy view of the vector environment."""
+"""The glimpse environment of one image: a one-row numpy view of the batched environment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envs.vector_env import GlimpseVectorEnv, check_parts
+from envs.spaces import check_action_keys
+from envs.vector_env import GlimpseVectorEnv
 
 
 class GlimpseEnv(gymnasium.Env):
-    """One image and one gaze: a view of :class:`GlimpseVectorEnv` with one row, in numpy.
+    """One image, observed through glimpses: a view of :class:`GlimpseVectorEnv` with one row, in numpy.
 
-    Takes the arguments of the vector environment but for ``num_envs``, ``rollouts_per_image``, ``output`` and
-    ``autoreset_mode``; observations, actions and options lose their first dimension.
+    Takes the arguments of the vector environment except ``num_envs``, ``rollouts_per_image``, ``output`` and
+    ``autoreset_mode``. Observations, actions and reset options have no batch dimension.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}
@@ -37,20 +38,21 @@ class GlimpseEnv(gymnasium.Env):
         super().reset(seed=seed)
         batched = {name: [value] for name, value in (options or {}).items() if value is not None}
         observation, info = self.vector_env.reset(seed=seed, options=batched)
-        return _row(observation), _row(info)
+        return _first_row(observation), _first_row(info)
 
     def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Moves the gaze, or on the last step answers."""
-        check_parts(action, self.action_space)
+        """Moves the location and rewards the answer."""
+        check_action_keys(action, self.action_space)
         batched = {name: [value] for name, value in action.items()}
         observation, reward, terminated, truncated, info = self.vector_env.step(batched)
-        return _row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _row(info)
+        return _first_row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first_row(info)
 
     def render(self) -> np.ndarray | None:
-        """The (H, W, 3) uint8 picture of :meth:`GlimpseVectorEnv.render`."""
+        """Returns the (H, W, 3) uint8 picture of :meth:`GlimpseVectorEnv.render`."""
         frames = self.vector_env.render()
         return None if frames is None else frames[0]
 
 
-def _row(values: dict[str, Any]) -> dict[str, Any]:
+def _first_row(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of the first row, without the masks of vector infos."""
     return cast(dict[str, Any], {name: value[0] for name, value in values.items() if not name.startswith("_")})

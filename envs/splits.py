@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
+from envs.validation import check_choice
 
 Split = Literal["train", "validation", "test"]
 
@@ -17,21 +18,21 @@ IGNORE_INDEX = -100
 
 
 def check_split(split: str) -> None:
-    """Refuses anything but the three splits."""
-    if split not in get_args(Split):
-        raise InputError(f"split must be one of {', '.join(get_args(Split))}, got {split!r}.")
+    """Refuses any name but those of the three splits."""
+    check_choice("split", split, get_args(Split))
 
 
 def hold_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Parts a data set in two, class by class, the same way at every call.
+    """Divides the indices of a data set in two, class by class; a pure function of its arguments.
 
     Args:
         labels: (N,) int64.
-        share: of every class to hold out, in (0, 1); of a class that has two images, at least one and not all.
+        share: the share of every class to hold out, in (0, 1). Of a class with two or more examples at least one is
+            held out, and not all.
         seed: of the permutation.
 
     Returns:
-        The kept and the held-out numbers, each ascending, int64.
+        The indices that are kept and those that are held out, both ascending, int64.
     """
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     held_out = torch.zeros(len(labels), dtype=torch.bool)
@@ -42,41 +43,44 @@ def hold_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tenso
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
 
 
-def choose(split: Split, labels: Tensor, shares: Mapping[Split, float], group: str = "images") -> Tensor:
-    """Which images a split has when others are held out of the same data, class by class.
+def split_indices(split: Split, labels: Tensor, shares: Mapping[Split, float], group: str = "images") -> Tensor:
+    """Returns the indices of a split where splits are held out of one data set, class by class.
 
     Args:
-        split: whose images are asked for; one that has no share is what the others leave.
-        labels: (N,) int64, of all images.
-        shares: the share of all images that each split takes.
-        group: where a configuration sets the shares.
+        split: the split to return; one without a share is what the others leave.
+        labels: (N,) int64, of all examples.
+        shares: the share of all examples that each split takes.
+        group: the configuration group that sets the shares, for the message.
 
     Returns:
-        Ascending numbers, int64.
+        Ascending indices, int64.
+
+    Raises:
+        InputError: the split would be empty.
     """
-    left, left_share = torch.arange(len(labels)), 1.0
+    remaining, remaining_share = torch.arange(len(labels)), 1.0
     chosen = None
     for name, share in shares.items():
-        kept, held_out = hold_out(labels[left], share / left_share)
+        kept, held_out = hold_out(labels[remaining], share / remaining_share)
         if name == split:
-            chosen = left[held_out]
-        left, left_share = left[kept], left_share - share
-    chosen = left if chosen is None else chosen
+            chosen = remaining[held_out]
+        remaining, remaining_share = remaining[kept], remaining_share - share
+    chosen = remaining if chosen is None else chosen
     if len(chosen) == 0:
         raise InputError(
-            f"The {split} split would be empty: {len(labels)} examples are too few to part by "
+            f"The {split} split would be empty: {len(labels)} examples are too few to divide by "
             f"{' and '.join(f'{group}.{name}_share={share}' for name, share in shares.items())}."
         )
     return chosen
 
 
 def check_shares(validation_share: float, test_share: float, group: str = "images") -> None:
-    """Refuses shares outside (0, 1), or that leave nothing to train on."""
+    """Refuses shares outside (0, 1), or that leave no training examples."""
     for name, share in [("validation_share", validation_share), ("test_share", test_share)]:
         if not 0 < share < 1:
-            raise InputError(f"{group}.{name} must lie between 0 and 1, got {share}.")
+            raise InputError(f"{group}.{name} must be between 0 and 1, got {share}.")
     if validation_share + test_share >= 1:
         raise InputError(
-            f"{group}.validation_share ({validation_share}) and {group}.test_share ({test_share}) must leave something "
-            "to train on: their sum must be below 1."
+            f"{group}.validation_share ({validation_share}) and {group}.test_share ({test_share}) must leave training "
+            "examples: their sum must be below 1."
         )

@@ -1,4 +1,4 @@
-"""Glimpse environments for Stable-Baselines3 (extra ``sb3``): a whole batch is one VecEnv."""
+"""Adapter of the batched glimpse environment to the VecEnv of Stable-Baselines3 (extra ``sb3``)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from envs.vector_env import GlimpseVectorEnv
 
 
 class GlimpseVecEnv(VecEnv):
-    """A :class:`GlimpseVectorEnv` with numpy output and same-step autoreset, as Stable-Baselines3 wants it.
+    """A :class:`GlimpseVectorEnv` with numpy output and same-step autoreset, as a VecEnv of Stable-Baselines3.
 
-    Its algorithms take flat actions and dict observations, hence ``"MultiInputPolicy"``::
+    Its algorithms need flat actions, and ``"MultiInputPolicy"`` for dict observations::
 
         env = GlimpseVectorEnv("glyphs", num_envs=64, autoreset_mode="SameStep")
-        env = VectorTransformAction(VectorTransformAction(env, Grid(5, 5)), Flat())
+        env = VectorFlattenAction(VectorGridAction(env, rows=5, columns=5))
         PPO("MultiInputPolicy", VecMonitor(GlimpseVecEnv(env)))
 
-    The ``info`` of a row holds ``index`` and ``label`` of the scene that the step was made in, and at an episode's end
-    ``terminal_observation``. ``seed`` and ``set_options`` reach the environment at the next ``reset``. The rows share
-    one environment: ``get_attr`` reads, ``set_attr`` sets and ``env_method`` calls that one, once.
+    The ``info`` of a row holds ``index`` and ``label`` of the scene that the step was made in, and at the end of an
+    episode ``terminal_observation``. ``seed`` and ``set_options`` take effect at the next ``reset``. All rows share one
+    environment: ``get_attr`` reads, ``set_attr`` sets and ``env_method`` calls it once, whatever the indices.
 
     Args:
-        env: the environment, perhaps with other actions.
+        env: the environment, possibly with action wrappers.
+
+    Raises:
+        InputError: it is another environment, or it has another output or autoreset mode.
     """
 
     env: VectorEnv
@@ -36,14 +39,14 @@ class GlimpseVecEnv(VecEnv):
     def __init__(self, env: VectorEnv) -> None:
         core = env.unwrapped
         if not isinstance(core, GlimpseVectorEnv):
-            raise InputError(f"GlimpseVecEnv takes a GlimpseVectorEnv, perhaps wrapped, not {type(core).__name__}.")
+            raise InputError(f"GlimpseVecEnv takes a GlimpseVectorEnv, possibly wrapped, not {type(core).__name__}.")
         if core.output != "numpy" or core.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise InputError("GlimpseVecEnv needs an environment with output='numpy' and autoreset_mode='SameStep'.")
         self.env = env
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> dict[str, np.ndarray]:
-        # The environment gives row i the seed + i itself, where the split is one in which rows draw apart.
+        # The environment itself derives the seeds of the rows from that of the first.
         options = {name: [row[name] for row in self._options] for name in self._options[0]}
         observation, info = self.env.reset(seed=self._seeds[0], options=options)
         self._reset_seeds()
@@ -95,7 +98,7 @@ class GlimpseVecEnv(VecEnv):
 
 
 def _by_row(info: dict[str, Any], rows: int) -> list[dict[str, Any]]:
-    """One dict a row, of what a batch's info holds about it."""
+    """Returns one dict a row from the info of a batch."""
     by_row: list[dict[str, Any]] = [{} for _ in range(rows)]
     for name, values in info.items():
         if f"_{name}" in info and not name.startswith("final_"):

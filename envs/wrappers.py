@@ -1,10 +1,9 @@
-"""Other action spaces for the glimpse environments: relative moves, a grid of places, flat actions.
+"""Action wrappers of the glimpse environments: relative locations, a grid of locations, flat actions.
 
-A transform says what actions look like and what they mean; a wrapper of Gymnasium applies it, to one environment or to
-a batch::
+Each wraps a single environment, and its vector version a batch; they can be combined::
 
-    env = gymnasium.make("ram/Glimpse-v0", images="glyphs")
-    env = TransformAction(env, Grid(rows=5, columns=5), Flat())  # MultiDiscrete([25, 10])
+    env = gymnasium.make("envs:ram/Glimpse-v0", images="glyphs")
+    env = FlattenAction(GridAction(env, rows=5, columns=5))  # MultiDiscrete([25, 10])
 """
 
 from __future__ import annotations
@@ -24,186 +23,230 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.single_env import GlimpseEnv
-from envs.validation import describe, read, read_floats, read_integers
-from envs.vector_env import GlimpseVectorEnv, check_parts
+from envs.spaces import check_action_keys
+from envs.validation import parse_floats, parse_integers, parse_tensor, shape_and_dtype
+from envs.vector_env import GlimpseVectorEnv
 
 
-class ActionTransform(Protocol):
-    """How a policy acts instead; written once, for a batch, and used for one row too."""
+class _Transform(Protocol):
+    """A transformation of actions, which the single and the vector version of a wrapper share."""
 
     def space(self, inner: spaces.Space) -> spaces.Space:
-        """The space of one row's new actions, where ``inner`` is that of the old. May refuse with InputError."""
+        """Returns the space of one row's new actions; ``inner`` is that of the wrapped environment."""
         ...
 
-    def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> Mapping[str, Any]:
-        """New actions of B rows -> old ones, whose values are arrays or tensors (B, ...)."""
+    def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> dict[str, Any]:
+        """Returns the actions (B, ...) of the wrapped environment for new actions of B rows."""
         ...
 
 
 @dataclass(frozen=True)
-class RelativeMoves:
-    """``location`` becomes a displacement (x, y) in [-max_step, max_step]^2 of the present gaze.
-
-    Longer ones are shortened, x and y apart. Where the gaze would leave [-1, 1]^2 it stops at the border.
-
-    Attributes:
-        max_step: in the units of locations, in (0, 2]; 2 is the width of the image.
-    """
-
-    max_step: float = 0.5
+class _RelativeLocation:
+    max_step: float
 
     def __post_init__(self) -> None:
         if not 0 < self.max_step <= 2:
-            raise InputError(f"RelativeMoves: max_step must lie in (0, 2], got {self.max_step}.")
+            raise InputError(f"RelativeLocation: max_step must be in (0, 2], got {self.max_step}.")
 
     def space(self, inner: spaces.Space) -> spaces.Dict:
-        return _relocated(inner, spaces.Box(-self.max_step, self.max_step, (2,), np.float32), self)
+        step = spaces.Box(-self.max_step, self.max_step, (2,), np.float32)
+        return _replace_location("RelativeLocation", inner, step)
 
     def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> dict[str, Any]:
-        check_parts(actions, inner)
-        move = read_floats("location", actions["location"], (env.num_envs, 2), env.device)
-        return {**actions, "location": env.location + move.clamp(-self.max_step, self.max_step)}
+        check_action_keys(actions, inner)
+        step = parse_floats("location", actions["location"], (env.num_envs, 2), env.device)
+        return {**actions, "location": env.location + step.clamp(-self.max_step, self.max_step)}
 
 
 @dataclass(frozen=True)
-class Grid:
-    """``location`` becomes the number of a cell, row by row from the top left; the gaze goes to the cell's centre.
-
-    The cells part [-1, 1]^2 evenly: the centre of column c is x = (2c + 1) / columns - 1.
-
-    Attributes:
-        rows: at least 1.
-        columns: at least 1.
-    """
-
-    rows: int = 5
-    columns: int = 5
+class _GridAction:
+    rows: int
+    columns: int
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.columns < 1:
-            raise InputError(f"Grid: rows and columns must be at least 1, got {self.rows} and {self.columns}.")
+            raise InputError(f"GridAction: rows and columns must be at least 1, got {self.rows} and {self.columns}.")
 
     def space(self, inner: spaces.Space) -> spaces.Dict:
-        return _relocated(inner, spaces.Discrete(self.rows * self.columns), self)
+        return _replace_location("GridAction", inner, spaces.Discrete(self.rows * self.columns))
 
     def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> dict[str, Any]:
-        check_parts(actions, inner)
-        cell = read_integers("location", actions["location"], env.num_envs, self.rows * self.columns, env.device)
+        check_action_keys(actions, inner)
+        cell = parse_integers("location", actions["location"], env.num_envs, self.rows * self.columns, env.device)
         x = (2 * (cell % self.columns) + 1) / self.columns - 1
         y = (2 * (cell // self.columns) + 1) / self.rows - 1
         return {**actions, "location": torch.stack([x, y], dim=1)}
 
 
 @dataclass(frozen=True)
-class Flat:
-    """The dict of an action becomes one array, its parts in the order location, answer, stop.
-
-    If every part is a number, as after :class:`Grid`, the space is MultiDiscrete([cells, classes]), with stop
-    MultiDiscrete([cells, classes, 2]). Otherwise it is one Box: a part that is an array keeps its bounds, and one that
-    is a number out of n becomes n scores in [-1, 1], of which the highest is meant.
-    """
-
+class _FlattenAction:
     def space(self, inner: spaces.Space) -> spaces.MultiDiscrete | spaces.Box:
-        parts = _parts(inner)
-        if _all_numbers(parts):
-            return spaces.MultiDiscrete([int(part.n) for part in parts.values() if isinstance(part, spaces.Discrete)])
+        parts = _ordered_parts(inner)
+        if _all_discrete(parts):
+            return spaces.MultiDiscrete([_size(part) for part in parts.values()])
         low, high = [], []
         for part in parts.values():
-            box = part if isinstance(part, spaces.Box) else spaces.Box(-1, 1, (_width(part),), np.float32)
+            box = part if isinstance(part, spaces.Box) else spaces.Box(-1, 1, (_size(part),), np.float32)
             low.append(box.low)
             high.append(box.high)
         return spaces.Box(np.concatenate(low), np.concatenate(high), dtype=np.float32)
 
-    def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> dict[str, Tensor]:
-        parts = _parts(inner)
-        if _all_numbers(parts):
-            numbers = read("action", actions, env.device)
-            if numbers.shape != (env.num_envs, len(parts)):
-                raise InputError(f"action must be {(env.num_envs, len(parts))} integers, got {describe(numbers)}.")
+    def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> dict[str, Any]:
+        parts, rows = _ordered_parts(inner), env.num_envs
+        if _all_discrete(parts):
+            values = parse_tensor("action", actions, env.device)
+            if values.shape != (rows, len(parts)):
+                raise InputError(f"action must be {(rows, len(parts))} integers, got {shape_and_dtype(values)}.")
             return {
-                name: read_integers(f"action's {name}", numbers[:, column], env.num_envs, _width(part), env.device)
+                name: parse_integers(f"action's {name}", values[:, column], rows, _size(part), env.device)
                 for column, (name, part) in enumerate(parts.items())
             }
-        widths = [_width(part) for part in parts.values()]
-        values = read_floats("action", actions, (env.num_envs, sum(widths)), env.device, infinite=True)
+        sizes = [_size(part) for part in parts.values()]
+        values = parse_floats("action", actions, (rows, sum(sizes)), env.device, allow_infinite=True)
         return {
             name: value.argmax(1) if isinstance(part, spaces.Discrete) else value
-            for (name, part), value in zip(parts.items(), values.split(widths, dim=1), strict=True)
+            for (name, part), value in zip(parts.items(), values.split(sizes, dim=1), strict=True)
         }
 
 
-class TransformAction(gymnasium.ActionWrapper, RecordConstructorArgs):
-    """Gives one glimpse environment another action space.
+class _SingleWrapper(gymnasium.ActionWrapper, RecordConstructorArgs):
+    """Applies a transformation to one environment; records its arguments in the spec of the environment."""
 
-    Args:
-        env: a :class:`GlimpseEnv`, such as ``ram/Glimpse-v0``, itself perhaps wrapped.
-        transform: what actions become.
-    """
-
-    def __init__(self, env: gymnasium.Env, transform: ActionTransform) -> None:
-        RecordConstructorArgs.__init__(self, transform=transform)
-        super().__init__(env)
-        self.transform = transform
+    def __init__(self, env: gymnasium.Env, transform: _Transform, **arguments: Any) -> None:
+        RecordConstructorArgs.__init__(self, **arguments)
+        gymnasium.ActionWrapper.__init__(self, env)
         self.action_space = transform.space(env.action_space)
-        self._core = _core(env)
+        self._transform = transform
+        self._vector_env = _find_vector_env(env)
 
     def action(self, action: Any) -> dict[str, Any]:
         batched = {name: [value] for name, value in action.items()} if isinstance(action, Mapping) else [action]
-        inner = self.transform(batched, self.env.action_space, self._core)
-        return {name: _numpy(value)[0] for name, value in inner.items()}
+        inner = self._transform(batched, self.env.action_space, self._vector_env)
+        return {name: _to_numpy(value)[0] for name, value in inner.items()}
 
 
-class VectorTransformAction(VectorActionWrapper):
-    """Gives a batch of glimpse environments another action space.
+class _VectorWrapper(VectorActionWrapper):
+    """Applies a transformation to a batch of environments."""
 
-    Args:
-        env: a :class:`GlimpseVectorEnv`, with any output, itself perhaps wrapped.
-        transform: what actions become.
-    """
-
-    def __init__(self, env: VectorEnv, transform: ActionTransform) -> None:
+    def __init__(self, env: VectorEnv, transform: _Transform) -> None:
         super().__init__(env)
-        self.transform = transform
         self.single_action_space = transform.space(env.single_action_space)
         self.action_space = batch_space(self.single_action_space, env.num_envs)
-        self._core = _core(env)
+        self._transform = transform
+        self._vector_env = _find_vector_env(env)
 
     def actions(self, actions: Any) -> dict[str, Any]:
-        inner = self.transform(actions, self.env.single_action_space, self._core)
-        return {name: _numpy(value) if self._core.output == "numpy" else value for name, value in inner.items()}
+        inner = self._transform(actions, self.env.single_action_space, self._vector_env)
+        return inner if self._vector_env.output == "torch" else {n: _to_numpy(value) for n, value in inner.items()}
 
 
-def _core(env: gymnasium.Env | VectorEnv) -> GlimpseVectorEnv:
-    core = env.unwrapped
-    core = core.vector_env if isinstance(core, GlimpseEnv) else core
-    if not isinstance(core, GlimpseVectorEnv):
-        raise InputError(f"Only glimpse environments can be given other actions, not {type(core).__name__}.")
-    return core
+class RelativeLocation(_SingleWrapper):
+    """Replaces ``location`` in the action by a step (x, y) in [-max_step, max_step]^2 from the current location.
+
+    Longer steps are clamped, x and y separately. The new location is clamped to [-1, 1]^2.
+
+    Args:
+        env: a :class:`GlimpseEnv`, such as ``ram/Glimpse-v0``, possibly wrapped.
+        max_step: in the units of locations, in (0, 2]; 2 is the width of the image.
+
+    Raises:
+        InputError: the step is out of range, or the action has no location (x, y).
+    """
+
+    def __init__(self, env: gymnasium.Env, max_step: float = 0.5) -> None:
+        super().__init__(env, _RelativeLocation(max_step), max_step=max_step)
 
 
-def _numpy(value: Any) -> Any:
-    """A tensor as an array; what a transform has left alone stays as it is."""
+class GridAction(_SingleWrapper):
+    """Replaces ``location`` in the action by the index of a cell, row by row from the top left.
+
+    The cells divide [-1, 1]^2 evenly, and the new location is the center of the cell: of column c, it is
+    x = (2c + 1) / columns - 1.
+
+    Args:
+        env: a :class:`GlimpseEnv`, such as ``ram/Glimpse-v0``, possibly wrapped.
+        rows: of the grid, at least 1.
+        columns: of the grid, at least 1.
+
+    Raises:
+        InputError: rows or columns are out of range, or the action has no location (x, y).
+    """
+
+    def __init__(self, env: gymnasium.Env, rows: int = 7, columns: int = 7) -> None:
+        super().__init__(env, _GridAction(rows, columns), rows=rows, columns=columns)
+
+
+class FlattenAction(_SingleWrapper):
+    """Replaces the dict of an action by one array, its parts in the order location, answer, stop.
+
+    If every part is discrete, as after :class:`GridAction`, the space is MultiDiscrete([cells, classes]), with stop
+    MultiDiscrete([cells, classes, 2]). Otherwise it is one Box: continuous parts keep their bounds, and a discrete part
+    of n values becomes n scores in [-1, 1], of which the highest is chosen.
+
+    Args:
+        env: a :class:`GlimpseEnv`, such as ``ram/Glimpse-v0``, possibly wrapped.
+
+    Raises:
+        InputError: the action is not a dict.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env, _FlattenAction())
+
+
+class VectorRelativeLocation(_VectorWrapper):
+    """Vector version of :class:`RelativeLocation`, for a :class:`GlimpseVectorEnv` with any output."""
+
+    def __init__(self, env: VectorEnv, max_step: float = 0.5) -> None:
+        super().__init__(env, _RelativeLocation(max_step))
+
+
+class VectorGridAction(_VectorWrapper):
+    """Vector version of :class:`GridAction`, for a :class:`GlimpseVectorEnv` with any output."""
+
+    def __init__(self, env: VectorEnv, rows: int = 7, columns: int = 7) -> None:
+        super().__init__(env, _GridAction(rows, columns))
+
+
+class VectorFlattenAction(_VectorWrapper):
+    """Vector version of :class:`FlattenAction`, for a :class:`GlimpseVectorEnv` with any output."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        super().__init__(env, _FlattenAction())
+
+
+def _find_vector_env(env: gymnasium.Env | VectorEnv) -> GlimpseVectorEnv:
+    """Returns the batched environment that does the work of ``env``."""
+    inner = env.unwrapped
+    inner = inner.vector_env if isinstance(inner, GlimpseEnv) else inner
+    if not isinstance(inner, GlimpseVectorEnv):
+        raise InputError(f"The action wrappers need a glimpse environment, not {type(inner).__name__}.")
+    return inner
+
+
+def _to_numpy(value: Any) -> Any:
+    """Returns a tensor as an array; parts that the transformation does not change stay as they are."""
     return value.cpu().numpy() if isinstance(value, Tensor) else value
 
 
-def _parts(space: spaces.Space) -> dict[str, spaces.Space]:
-    """The parts of a dict of actions, in the order in which they are laid flat."""
+def _ordered_parts(space: spaces.Space) -> dict[str, spaces.Space]:
+    """Returns the parts of a dict of actions in the order of the flat action."""
     if not isinstance(space, spaces.Dict):
-        raise InputError(f"Flat: actions must be a dict of parts, but they are {space} already.")
+        raise InputError(f"FlattenAction: actions must be a dict of parts, but their space is {space}.")
     return {name: space[name] for name in ("location", "answer", "stop") if name in space.spaces}
 
 
-def _all_numbers(parts: Mapping[str, spaces.Space]) -> bool:
+def _all_discrete(parts: Mapping[str, spaces.Space]) -> bool:
     return all(isinstance(part, spaces.Discrete) for part in parts.values())
 
 
-def _width(part: spaces.Space) -> int:
-    """How many scores or values a part has."""
+def _size(part: spaces.Space) -> int:
+    """Returns the number of values of a discrete part, or of elements of an array."""
     return int(part.n if isinstance(part, spaces.Discrete) else spaces.flatdim(part))
 
 
-def _relocated(inner: spaces.Space, location: spaces.Space, transform: ActionTransform) -> spaces.Dict:
-    """The same parts, but for another ``location``."""
+def _replace_location(wrapper: str, inner: spaces.Space, location: spaces.Space) -> spaces.Dict:
+    """Returns the space with another ``location``."""
     if not isinstance(inner, spaces.Dict) or not isinstance(inner["location"], spaces.Box):
-        raise InputError(f"{type(transform).__name__}: actions must have a location (x, y), but they are {inner}.")
+        raise InputError(f"{wrapper}: actions must have a location (x, y), but their space is {inner}.")
     return spaces.Dict({**inner.spaces, "location": location})

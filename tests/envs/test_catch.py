@@ -1,4 +1,4 @@
-"""Catch: the ball's flight by hand, what is caught, and the game as an environment like any other."""
+"""Catch: the path of the ball, the paddle, caught balls, and the environment."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs import CatchEnv, CatchVectorEnv, GlimpseVectorEnv, InputError
-from envs.catch import MOVES, Catch, Games
+from envs.catch import MOVES, Catch, CatchScenes
 from envs.images import glyphs
 from envs.random import RowRandom
 from envs.rewards.caught import Caught
+from tests.envs.helpers import DISABLED, NEXT_STEP, SAME_STEP, actions, assert_same, row
 
 LEFT, STAY, RIGHT = range(3)
 GLYPHS = glyphs.Glyphs(size=20, num_train=20, num_validation=20, num_test=20)
 SMALL = Catch(size=6, num_train=10, num_validation=20, num_test=20)
-DISABLED, NEXT_STEP, SAME_STEP = AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
-Facts = dict[str, Tensor]
+Annotations = dict[str, Tensor]
 
 
-def game(column: float, speed: float, paddle: int = 0) -> Facts:
-    """The facts of one game that starts."""
+def game(column: float, speed: float, paddle: int = 0) -> Annotations:
+    """The annotations of one game at its start."""
     ball = torch.tensor([[column, 0.0]])
     return {"ball": ball, "speed": torch.tensor([speed]), "paddle": torch.tensor([paddle])}
 
 
-def play(games: Games, annotations: Facts, moves: list[int]) -> tuple[list[Tensor], list[Facts]]:
-    """The screens (size, size) and facts after each move."""
-    screens, known = [], []
+def play(games: CatchScenes, annotations: Annotations, moves: list[int]) -> tuple[list[Tensor], list[Annotations]]:
+    """The screens (size, size) and annotations after each move."""
+    screens, history = [], []
     for move in moves:
         scene = games.advance(annotations, torch.tensor([move]))
         annotations = dict(scene.annotations)
         screens.append(scene.images[0, 0])
-        known.append(annotations)
-    return screens, known
+        history.append(annotations)
+    return screens, history
 
 
-def flight(size: int, column: float, speed: float) -> list[tuple[float, float]]:
+def ball_path(size: int, column: float, speed: float) -> list[tuple[float, float]]:
     """(column, row) of a ball after every answer."""
-    _, annotations = play(Catch(size, paddle=1).load("test"), game(column, speed), [STAY] * (size - 1))
+    _, annotations = play(Catch(size, paddle_width=1).load("test"), game(column, speed), [STAY] * (size - 1))
     return [tuple(each["ball"][0].tolist()) for each in annotations]
 
 
@@ -55,30 +55,11 @@ def catch(**options: Any) -> CatchVectorEnv:
     return CatchVectorEnv(**{"images": SMALL, "num_envs": 4} | options)
 
 
-def actions(count: int, seed: int = 0) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(seed)
-    location = generator.uniform(-1.3, 1.3, (count, 2)).astype(np.float32)
-    return {"location": location, "answer": generator.integers(3, size=count)}
-
-
-def row(values: dict[str, Any], number: int) -> dict[str, Any]:
-    return {name: value[number] for name, value in values.items() if not name.startswith("_")}
-
-
-def assert_same(left: Any, right: Any) -> None:
-    if isinstance(left, dict):
-        assert left.keys() == right.keys()
-        for name in left:
-            np.testing.assert_array_equal(left[name], right[name], err_msg=name)
-    else:
-        np.testing.assert_array_equal(left, right)
-
-
 # The game.
 
 
-def test_a_ball_falls_a_row_with_every_answer() -> None:
-    assert flight(5, 1.0, 0.25) == [(1.25, 1), (1.5, 2), (1.75, 3), (2.0, 4)]
+def test_the_ball_falls_one_row_with_every_answer() -> None:
+    assert ball_path(5, 1.0, 0.25) == [(1.25, 1), (1.5, 2), (1.75, 3), (2.0, 4)]
 
 
 @pytest.mark.parametrize(
@@ -92,23 +73,23 @@ def test_a_ball_falls_a_row_with_every_answer() -> None:
         (2.0, 0.0, [2.0, 2.0, 2.0, 2.0]),
     ],
 )
-def test_a_ball_bounces_off_the_sides(column: float, speed: float, columns: list[float]) -> None:
-    assert [x for x, _ in flight(5, column, speed)] == columns
+def test_the_ball_is_reflected_at_the_sides(column: float, speed: float, columns: list[float]) -> None:
+    assert [x for x, _ in ball_path(5, column, speed)] == columns
 
 
 @settings(deadline=None)
 @given(st.integers(2, 30), st.data())
-def test_a_flight_is_a_straight_line_folded_at_the_sides(size: int, data: st.DataObject) -> None:
+def test_the_path_is_a_straight_line_reflected_at_the_sides(size: int, data: st.DataObject) -> None:
     column, speed = data.draw(st.integers(0, size - 1)), data.draw(st.floats(-1, 1, width=32))
     wide = 2 * (size - 1)
-    for t, (x, y) in enumerate(flight(size, column, speed), start=1):
+    for t, (x, y) in enumerate(ball_path(size, column, speed), start=1):
         unfolded = (column + t * speed) % wide
         assert x == pytest.approx(min(unfolded, wide - unfolded), abs=1e-4)
         assert 0 <= x <= size - 1
         assert y == t
 
 
-def test_the_screen_by_hand() -> None:
+def test_the_screen_shows_ball_and_paddle() -> None:
     games = Catch(size=4).load("train")
     screens, _ = play(games, game(column=1, speed=0.5, paddle=2), [LEFT, LEFT, STAY])
     shown = [["".join(".#"[int(pixel)] for pixel in line) for line in screen] for screen in screens]
@@ -120,7 +101,7 @@ def test_the_screen_by_hand() -> None:
 
 
 def test_the_paddle_stops_at_the_border() -> None:
-    games = Catch(size=8, paddle=3).load("train")
+    games = Catch(size=8, paddle_width=3).load("train")
     _, annotations = play(games, game(0, 0, paddle=1), [LEFT, LEFT, STAY] + [RIGHT] * 4)
     assert [int(each["paddle"]) for each in annotations] == [0, 0, 0, 1, 2, 3, 4]
     _, annotations = play(games, game(0, 0, paddle=4), [RIGHT] * 3)
@@ -128,7 +109,7 @@ def test_the_paddle_stops_at_the_border() -> None:
 
 
 @pytest.mark.parametrize("paddle", range(5))
-def test_a_ball_is_caught_where_the_paddle_is(paddle: int) -> None:
+def test_the_ball_is_caught_where_it_lands_on_the_paddle(paddle: int) -> None:
     games = Catch(size=6).load("train")
     screens, annotations = play(games, game(column=2, speed=0.125, paddle=paddle), [STAY] * 5)  # lands at 2.625
     assert [bool(each["over"]) for each in annotations] == [False] * 4 + [True]
@@ -136,8 +117,8 @@ def test_a_ball_is_caught_where_the_paddle_is(paddle: int) -> None:
     assert screens[-1].sum() == (2 if paddle in (2, 3) else 3)
 
 
-def test_a_game_of_its_own_size() -> None:
-    env = catch(images=Catch(size=9, paddle=4), num_envs=3)
+def test_size_and_paddle_width_are_options() -> None:
+    env = catch(images=Catch(size=9, paddle_width=4), num_envs=3)
     env.reset(seed=0)
     assert env.num_glimpses == 8
     screens = env.scenes.draw(torch.arange(50), RowRandom(torch.arange(50), torch.arange(50))).images
@@ -147,7 +128,7 @@ def test_a_game_of_its_own_size() -> None:
     assert (screens[:, 0, 8].sum(1) == 4).all()
 
 
-def test_what_starts_a_game_is_uniform() -> None:
+def test_first_column_speed_and_paddle_are_uniform_and_independent() -> None:
     count = torch.arange(22 * 500)
     annotations = Catch().load("test").draw(count, RowRandom(torch.zeros_like(count), count)).annotations
     ball, speed, paddle = annotations["ball"], annotations["speed"], annotations["paddle"]
@@ -161,37 +142,37 @@ def test_what_starts_a_game_is_uniform() -> None:
     assert together.abs().max() < 5 / len(count) ** 0.5
 
 
-# Players.
+# Policies.
 
 
-def share_caught(player: Callable[[Facts], Tensor], count: int = 10_000) -> float:
+def caught_share(policy: Callable[[Annotations], Tensor], count: int = 10_000) -> float:
     games = Catch(num_test=count).load("test")
     index = torch.arange(count)
     annotations = dict(games.draw(index, RowRandom(torch.zeros_like(index), index)).annotations)
     for _ in range(games.horizon):
         assert not annotations["over"].any()
-        annotations = dict(games.advance(annotations, player(annotations)).annotations)
+        annotations = dict(games.advance(annotations, policy(annotations)).annotations)
     assert annotations["over"].all()
     return float(annotations["caught"].float().mean())
 
 
 def towards(column: Tensor, paddle: Tensor) -> Tensor:
-    """The move of a paddle of two pixels that wants to lie under a column."""
+    """The move of a paddle of two pixels towards a column."""
     pixel = (column + 0.5).long()
     return torch.where(pixel < paddle, LEFT, torch.where(pixel > paddle + 1, RIGHT, STAY))
 
 
-def test_whoever_knows_where_the_ball_lands_catches_every_one() -> None:
-    def oracle(annotations: Facts) -> Tensor:
+def test_a_policy_with_the_landing_column_catches_every_ball() -> None:
+    def oracle(annotations: Annotations) -> Tensor:
         column, row = annotations["ball"].unbind(1)
         unfolded = (column + annotations["speed"] * (23 - row)) % 46
         return towards(torch.minimum(unfolded, 46 - unfolded), annotations["paddle"])
 
-    assert share_caught(oracle) > 0.9995  # its rounding may differ where a ball lands between two pixels
+    assert caught_share(oracle) > 0.9995  # its rounding may differ where a ball lands between two pixels
 
 
-def test_whoever_stays_catches_as_often_as_the_paddle_is_wide() -> None:
-    share = share_caught(lambda annotations: torch.full_like(annotations["paddle"], STAY))
+def test_a_resting_paddle_catches_in_proportion_to_its_width() -> None:
+    share = caught_share(lambda annotations: torch.full_like(annotations["paddle"], STAY))
     assert share == pytest.approx(2 / 24, abs=5 * 0.0028)  # five standard deviations
 
 
@@ -199,11 +180,11 @@ def test_whoever_stays_catches_as_often_as_the_paddle_is_wide() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_gymnasium_finds_no_fault() -> None:
+def test_the_environment_passes_the_checker_of_gymnasium() -> None:
     check_env(gymnasium.make("envs:ram/Catch-v0", render_mode="rgb_array").unwrapped)
 
 
-def test_the_registered_game_is_the_papers() -> None:
+def test_the_registered_environment_has_the_sizes_of_the_paper() -> None:
     env = gymnasium.make("envs:ram/Catch-v0")
     assert isinstance(env.unwrapped, CatchEnv)
     observation, _ = env.reset(seed=0)
@@ -219,18 +200,18 @@ def test_the_registered_game_is_the_papers() -> None:
 
 @pytest.mark.parametrize("make", [CatchEnv, CatchVectorEnv])
 @pytest.mark.parametrize("option", ["sensor", "reward", "num_glimpses", "glimpses_per_answer"])
-def test_what_is_given_as_none_is_the_game_s_own(make: Any, option: str) -> None:
-    env, usual = make(images=SMALL, **{option: None}), make(images=SMALL)
-    assert env.observation_space == usual.observation_space
+def test_none_selects_the_default_of_the_game(make: Any, option: str) -> None:
+    env, default = make(images=SMALL, **{option: None}), make(images=SMALL)
+    assert env.observation_space == default.observation_space
     assert env.observation_space["patches"].shape[-4:] == (3, 1, 6, 6)
-    core, expected = (getattr(each, "vector_env", each) for each in (env, usual))
+    core, expected = (getattr(each, "vector_env", each) for each in (env, default))
     assert core.reward == expected.reward == Caught()
     assert core.num_glimpses == expected.num_glimpses == 5
     assert core.answer_schedule.glimpses_per_answer == 1
 
 
 @pytest.mark.parametrize("num_glimpses", [5, 6, 9])
-def test_an_episode_ends_when_the_ball_is_down(num_glimpses: int) -> None:
+def test_an_episode_ends_when_the_ball_reaches_the_bottom_row(num_glimpses: int) -> None:
     env = catch(num_glimpses=num_glimpses, autoreset_mode=DISABLED)
     env.reset(seed=0)
     ends = [env.step(actions(4, step))[2].tolist() for step in range(5)]
@@ -239,31 +220,31 @@ def test_an_episode_ends_when_the_ball_is_down(num_glimpses: int) -> None:
         env.step(actions(4))
 
 
-def test_the_reward_is_paid_at_the_end_for_a_caught_ball() -> None:
+def test_the_reward_is_1_at_the_end_for_a_caught_ball() -> None:
     env = catch(num_envs=50, output="torch", autoreset_mode=DISABLED)
     env.reset(seed=0)
-    paid = [env.step(actions(50, step))[1] for step in range(5)]
-    assert not torch.stack(paid[:4]).any()
-    column, paddle = env._facts["ball"][:, 0], env._facts["paddle"]
+    rewards = [env.step(actions(50, step))[1] for step in range(5)]
+    assert not torch.stack(rewards[:4]).any()
+    column, paddle = env._shown.annotations["ball"][:, 0], env._shown.annotations["paddle"]
     pixel = (column + 0.5).floor()
-    assert torch.equal(paid[4], ((pixel == paddle) | (pixel == paddle + 1)).float())
-    assert 0 < paid[4].sum() < 50
+    assert torch.equal(rewards[4], ((pixel == paddle) | (pixel == paddle + 1)).float())
+    assert 0 < rewards[4].sum() < 50
 
 
-def test_a_look_reads_the_screen_as_it_is_now() -> None:
+def test_patches_show_the_current_screen() -> None:
     env = catch(output="torch", autoreset_mode=DISABLED)
     observation, _ = env.reset(seed=0)
     for step in range(5):
-        screen = env.scenes._scene(*(env._facts[name] for name in ("ball", "speed", "paddle"))).images
+        screen = env.scenes._scene(*(env._shown.annotations[name] for name in ("ball", "speed", "paddle"))).images
         expected = env.sensor(env.sensor.prepare(screen), observation["location"])
         assert torch.equal(observation["patches"], expected)
         before = screen
         observation, *_ = env.step(actions(4, step))
-        assert not torch.equal(before, env._prepared.maps[0][:, :, 12:18, 12:18])
+        assert not torch.equal(before, env._shown.prepared.maps[0][:, :, 12:18, 12:18])
 
 
 @pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP, DISABLED])
-def test_a_row_is_a_single_game(mode: AutoresetMode) -> None:
+def test_rows_equal_sync_vector_env(mode: AutoresetMode) -> None:
     ours = catch(autoreset_mode=mode)
     reference = SyncVectorEnv([lambda: CatchEnv(images=SMALL)] * 4, autoreset_mode=mode)
     assert_same(*(env.reset(seed=7)[0] for env in (ours, reference)))
@@ -287,7 +268,7 @@ def test_a_row_is_a_single_game(mode: AutoresetMode) -> None:
     assert total > 0
 
 
-def test_an_ended_game_stands_still() -> None:
+def test_an_ended_game_is_frozen() -> None:
     env = catch(autoreset_mode=DISABLED)
     env.reset(seed=0)
     env.step(actions(4, 0))
@@ -303,13 +284,13 @@ def test_an_ended_game_stands_still() -> None:
 
 
 def episode(env: CatchVectorEnv, **reset: Any) -> list[Any]:
-    """All that is seen and paid in a game of staying."""
+    """All patches and rewards of a game in which the paddle rests."""
     stay = {"location": np.zeros((env.num_envs, 2), np.float32), "answer": np.full(env.num_envs, STAY)}
-    seen = [env.reset(**reset)[0]["patches"]]
+    results = [env.reset(**reset)[0]["patches"]]
     for _ in range(env.num_glimpses):
         observation, reward, *_ = env.step(stay)
-        seen += [observation["patches"], reward]
-    return seen
+        results += [observation["patches"], reward]
+    return results
 
 
 def test_the_same_seed_gives_the_same_game() -> None:
@@ -319,48 +300,48 @@ def test_the_same_seed_gives_the_same_game() -> None:
 
 
 def start(split: Any, seed: int, index: list[int], episode: int = 0) -> list[tuple[float, ...]]:
-    """What makes up the games of the given numbers: column, speed, and paddle."""
+    """The first (column, speed, paddle) of the games with the given indices."""
     env = CatchVectorEnv(split=split, num_envs=len(index), output="torch")
     env.reset(seed=seed, options={"index": index, "episode": episode})
-    annotations = env._facts
+    annotations = env._shown.annotations
     each = [annotations["ball"][:, 0], annotations["speed"], annotations["paddle"]]
     return list(zip(*(values.tolist() for values in each), strict=True))
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_evaluated_games_are_fixed_by_seed_and_number(split: str) -> None:
+def test_evaluation_games_depend_on_seed_and_index_alone(split: str) -> None:
     whole = start(split, 3, list(range(8)))
     assert start(split, 3, [5, 2, 2], episode=4) == [whole[5], whole[2], whole[2]]
     assert len(set(whole)) == 8
     assert not set(start(split, 4, list(range(8)))) & set(whole)
 
 
-def test_training_games_are_new_in_every_episode() -> None:
+def test_training_games_differ_between_episodes() -> None:
     first, later = start("train", 3, [0] * 8), start("train", 3, [0] * 8, episode=1)
     assert len({*first, *later}) == 16
 
 
-def test_no_two_splits_share_a_game() -> None:
-    # Row r at episode e draws by (seed + r, e), game i by (seed, i): in row 0 they would meet.
+def test_splits_share_no_game() -> None:
+    # Training row r draws from (seed + r, episode), game i from (seed, i): without a key of the split, equal in row 0.
     train = [start("train", 3, [0], episode=number)[0] for number in range(8)]
     others = [start(split, 3, list(range(8))) for split in ("validation", "test")]
     assert len({*train, *others[0], *others[1]}) == 24
 
 
-def test_rollouts_start_the_same_game_and_play_it_apart() -> None:
+def test_rollouts_start_the_same_game_and_move_independently() -> None:
     env = catch(rollouts_per_image=2, output="torch", autoreset_mode=DISABLED)
     env.reset(seed=0, options={"location": torch.zeros(4, 2)})
-    annotations = env._facts
+    annotations = env._shown.annotations
     for name in ("ball", "speed", "paddle"):
         assert torch.equal(annotations[name][::2], annotations[name][1::2])
     paddle = annotations["paddle"]
     env.step({"location": torch.zeros(4, 2), "answer": torch.tensor([LEFT, RIGHT] * 2)})
-    assert torch.equal(env._facts["ball"][::2], env._facts["ball"][1::2])
+    assert torch.equal(env._shown.annotations["ball"][::2], env._shown.annotations["ball"][1::2])
     moved = (paddle + torch.tensor([-1, 1] * 2)).clamp(0, 4)
-    assert torch.equal(env._facts["paddle"], moved)
+    assert torch.equal(env._shown.annotations["paddle"], moved)
 
 
-def test_the_picture_follows_the_game() -> None:
+def test_the_picture_changes_with_every_step() -> None:
     env = CatchEnv(images=SMALL, render_mode="rgb_array")
     env.reset(seed=0, options={"location": np.zeros(2, np.float32)})
     action = {"location": np.zeros(2, np.float32), "answer": STAY}
@@ -371,21 +352,21 @@ def test_the_picture_follows_the_game() -> None:
     assert len({picture.tobytes() for picture in pictures if picture is not None}) == 6
 
 
-# What a user may get wrong.
+# Errors.
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 1}, r"images\.size must be at least 2, got 1"),
-        ({"paddle": 0}, r"images\.paddle must lie in 1 \.\. images\.size \(24\), got 0"),
-        ({"paddle": 25}, r"images\.paddle must lie in 1"),
-        ({"num_train": 0}, r"images\.num_train must be at least 1"),
-        ({"num_validation": -1}, r"images\.num_validation must be at least 1"),
-        ({"num_test": 0}, r"images\.num_test must be at least 1"),
+        ({"size": 1}, r"scenes\.size must be at least 2, got 1"),
+        ({"paddle_width": 0}, r"scenes\.paddle_width must be in 1 \.\. scenes\.size \(24\), got 0"),
+        ({"paddle_width": 25}, r"scenes\.paddle_width must be in 1"),
+        ({"num_train": 0}, r"scenes\.num_train must be at least 1"),
+        ({"num_validation": -1}, r"scenes\.num_validation must be at least 1"),
+        ({"num_test": 0}, r"scenes\.num_test must be at least 1"),
     ],
 )
-def test_games_that_cannot_be_are_refused(options: dict[str, int], message: str) -> None:
+def test_invalid_sizes_are_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Catch(**options)
 
@@ -393,26 +374,26 @@ def test_games_that_cannot_be_are_refused(options: dict[str, int], message: str)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_glimpses": 4}, r"over after 5 answers: set env\.num_glimpses to at least as many, not 4"),
+        ({"num_glimpses": 4}, r"end after 5 answers: set env\.num_glimpses to at least 5, not 4"),
         ({"glimpses_per_answer": 5}, r"set env\.glimpses_per_answer=1"),
         ({"answer": "log_probs"}, r"set env\.answer=label, not log_probs"),
         ({"answer": None}, r"set env\.answer=label, not None"),
-        ({"answer": "box"}, r"env\.answer=box needs a world that asks for one object"),
+        ({"answer": "box"}, r"env\.answer=box needs scenes with a target object"),
         ({"images": "glyphs"}, r"Catch needs an envs\.catch\.Catch as images, got 'glyphs'"),
     ],
 )
-def test_options_that_do_not_fit_the_game_are_refused(options: dict[str, Any], message: str) -> None:
+def test_env_options_that_do_not_fit_the_game_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         catch(**options)
 
 
-def test_a_world_in_which_nothing_can_be_caught_refuses_the_reward() -> None:
-    message = r"Caught does not fit this world: transition\.caught is not given .* \(take images=catch\)"
+def test_the_reward_caught_needs_catch() -> None:
+    message = r"Caught does not fit this environment: transition\.caught is not available here \(choose scenes=catch\)"
     with pytest.raises(InputError, match=message):
         GlimpseVectorEnv(images=GLYPHS, reward=Caught())
 
 
-def test_what_moves_is_shown_faster() -> None:
-    still, moving = GlimpseVectorEnv("glyphs", split="validation"), CatchVectorEnv()
-    assert moving.metadata["render_fps"] > still.metadata["render_fps"]
-    assert CatchEnv().metadata["render_fps"] == moving.metadata["render_fps"]
+def test_dynamic_scenes_are_rendered_faster() -> None:
+    static, dynamic = GlimpseVectorEnv("glyphs", split="validation"), CatchVectorEnv()
+    assert dynamic.metadata["render_fps"] > static.metadata["render_fps"]
+    assert CatchEnv().metadata["render_fps"] == dynamic.metadata["render_fps"]

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: pure functions of (seed, counter, purpose), and as good as independent."""
+"""Counter-based random numbers: pure functions of (seed, counter, purpose), uniform, normal and uncorrelated."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch import Tensor
 from envs.random import RowRandom
 
 COUNT = 20_000
-# Five standard deviations: a draw as good as random passes but for one time in a million, and the seeds are fixed.
+# Five standard deviations: true random numbers fail once in a million tests; the seeds are fixed.
 SIGMAS = 5
 
 
 def rows(count: int, seed: int = 0, counter: int = 0) -> RowRandom:
-    """Neighbouring seeds under one counter."""
+    """Consecutive seeds with one counter."""
     return RowRandom(torch.arange(seed, seed + count), torch.full((count,), counter))
 
 
 def episodes(count: int, seed: int = 0) -> RowRandom:
-    """Neighbouring counters under one seed."""
+    """Consecutive counters with one seed."""
     return RowRandom(torch.full((count,), seed), torch.arange(count))
 
 
@@ -32,7 +32,7 @@ def correlation(a: Tensor, b: Tensor) -> float:
 
 
 def kolmogorov_distance(uniform: Tensor) -> float:
-    """The largest difference of the empirical distribution from the uniform one, times sqrt(n)."""
+    """The Kolmogorov-Smirnov statistic against the uniform distribution, times sqrt(n)."""
     ordered, count = uniform.double().sort().values, len(uniform)
     above = (torch.arange(1, count + 1) / count - ordered).max()
     below = (ordered - torch.arange(count) / count).max()
@@ -54,7 +54,7 @@ def draw(random: RowRandom, kind: str) -> Tensor:
 
 @settings(deadline=None, max_examples=30)
 @given(pairs, st.sampled_from(DRAWS))
-def test_a_row_alone_draws_what_it_draws_among_others(rows_drawn: list[tuple[int, int]], kind: str) -> None:
+def test_a_row_draws_the_same_numbers_in_any_batch(rows_drawn: list[tuple[int, int]], kind: str) -> None:
     seed, counter = torch.tensor(rows_drawn).unbind(1)
     together = draw(RowRandom(seed, counter), kind)
     for i in range(len(seed)):
@@ -69,14 +69,14 @@ def test_permuted_rows_draw_permuted_numbers(order: list[int], seed: int, kind: 
     assert torch.equal(draw(permuted, kind), draw(random, kind)[order])
 
 
-def test_drawing_twice_draws_the_same() -> None:
+def test_repeated_draws_are_equal() -> None:
     random = rows(5)
     first = random.normal("a", 3)
     random.uniform("b", 100)
     assert torch.equal(random.normal("a", 3), first)
 
 
-def test_torchs_own_generator_has_no_part() -> None:
+def test_the_generator_of_torch_is_neither_read_nor_advanced() -> None:
     torch.manual_seed(1)
     first, state = rows(5).normal("a", 3), torch.get_rng_state()
     torch.manual_seed(2)
@@ -85,7 +85,7 @@ def test_torchs_own_generator_has_no_part() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-# The streams never change, or no run could be repeated.
+# The streams must never change, because runs must stay reproducible.
 
 GOLDEN_ROWS = RowRandom(torch.tensor([0, 0, 1, 123456789]), torch.tensor([0, 1, 0, 987654321]))
 
@@ -118,7 +118,7 @@ def test_golden_integers() -> None:
 
 
 def plain_bits(seed: int, counter: int, purpose: str, position: int) -> int:
-    """The same numbers in plain arithmetic modulo 2^64; the check sum bit by bit."""
+    """The same bits in Python integers modulo 2^64, with CRC-32 computed bit by bit."""
     word, golden = 2**64 - 1, 0x9E3779B97F4A7C15
 
     def mix(x: int) -> int:
@@ -140,9 +140,7 @@ def plain_bits(seed: int, counter: int, purpose: str, position: int) -> int:
 
 @settings(deadline=None, max_examples=100)
 @given(integers, integers, st.text(max_size=10), st.integers(0, 5))
-def test_bits_are_those_of_plain_integers_modulo_two_to_the_64(
-    seed: int, counter: int, purpose: str, position: int
-) -> None:
+def test_bits_equal_arithmetic_modulo_2_to_the_64(seed: int, counter: int, purpose: str, position: int) -> None:
     drawn = RowRandom(torch.tensor([seed]), torch.tensor([counter])).bits(purpose, 6)
     assert drawn[0, position].item() == plain_bits(seed, counter, purpose, position)
 
@@ -162,13 +160,13 @@ def test_shapes_and_types(count: int, shape: list[int]) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(integers, integers, st.integers(1, 2**62))
-def test_integers_lie_in_their_range(seed: int, counter: int, high: int) -> None:
+def test_integers_are_in_their_range(seed: int, counter: int, high: int) -> None:
     drawn = RowRandom(torch.tensor([seed]), torch.tensor([counter])).integers("a", high)
     assert drawn.shape == (1,) and drawn.dtype == torch.int64
     assert 0 <= drawn.item() < high
 
 
-def test_uniform_numbers_lie_in_zero_to_below_one() -> None:
+def test_uniform_numbers_are_in_0_to_below_1() -> None:
     drawn = rows(1000).uniform("a", 1000)
     assert drawn.min() >= 0 and drawn.max() < 1
     assert torch.equal(drawn * 2**24, (drawn * 2**24).round())
@@ -178,7 +176,7 @@ def test_normal_numbers_are_finite() -> None:
     assert rows(1000).normal("a", 1000).isfinite().all()
 
 
-# As good as independent.
+# Distributions and correlations.
 
 
 @pytest.mark.parametrize("random", [rows(COUNT), episodes(COUNT)], ids=["over seeds", "over counters"])
@@ -186,14 +184,14 @@ def test_uniform_numbers_are_uniform(random: RowRandom) -> None:
     drawn = random.uniform("a")
     assert abs(float(drawn.mean()) - 1 / 2) < SIGMAS * math.sqrt(1 / 12 / COUNT)
     assert abs(float(drawn.var()) - 1 / 12) < SIGMAS * math.sqrt(1 / 180 / COUNT)
-    assert kolmogorov_distance(drawn) < 2.6  # passed by chance but for 3 in a million
+    assert kolmogorov_distance(drawn) < 2.6  # true random numbers fail in 3 of a million tests
 
 
 def test_uniform_numbers_of_one_row_are_uniform() -> None:
     assert kolmogorov_distance(rows(1).uniform("a", COUNT)[0]) < 2.6
 
 
-def test_every_bit_is_fair() -> None:
+def test_every_bit_is_1_half_of_the_time() -> None:
     bits = rows(COUNT).bits("a")
     share = torch.stack([(bits >> place) & 1 for place in range(64)]).float().mean(1)
     assert (share - 0.5).abs().max() < SIGMAS * math.sqrt(1 / 4 / COUNT)
@@ -223,17 +221,17 @@ def test_integers_are_uniform(high: int) -> None:
 
 SAME = rows(COUNT)
 RELATED = {
-    "neighbouring seeds": (rows(COUNT).uniform("a"), rows(COUNT, seed=1).uniform("a")),
+    "consecutive seeds": (rows(COUNT).uniform("a"), rows(COUNT, seed=1).uniform("a")),
     "seeds a large power of two apart": (SAME.uniform("a"), rows(COUNT, seed=2**32).uniform("a")),
-    "neighbouring counters": (SAME.uniform("a"), rows(COUNT, counter=1).uniform("a")),
+    "consecutive counters": (SAME.uniform("a"), rows(COUNT, counter=1).uniform("a")),
     "purposes": (SAME.uniform("a"), SAME.uniform("b")),
-    "purposes that begin alike": (SAME.uniform("first_location"), SAME.uniform("first_location/1")),
+    "purposes with a common prefix": (SAME.uniform("first_location"), SAME.uniform("first_location/1")),
     "numbers of one row": tuple(SAME.uniform("a", 2).unbind(1)),
     "seed and counter exchanged": (
         RowRandom(torch.arange(COUNT), torch.arange(COUNT) + 1).uniform("a"),
         RowRandom(torch.arange(COUNT) + 1, torch.arange(COUNT)).uniform("a"),
     ),
-    "a seed raised as the counter falls": (
+    "seeds that rise as counters fall": (
         RowRandom(torch.arange(COUNT), -torch.arange(COUNT)).uniform("a"),
         RowRandom(torch.arange(COUNT) + 1, -torch.arange(COUNT) - 1).uniform("a"),
     ),
@@ -242,14 +240,14 @@ RELATED = {
 
 
 @pytest.mark.parametrize("name", RELATED)
-def test_numbers_that_differ_in_one_thing_are_uncorrelated(name: str) -> None:
+def test_related_draws_are_uncorrelated(name: str) -> None:
     a, b = RELATED[name]
     assert not (a == b).all()
     assert abs(correlation(a, b)) < SIGMAS / math.sqrt(COUNT)
     assert abs(correlation((a - a.mean()).abs(), (b - b.mean()).abs())) < SIGMAS / math.sqrt(COUNT)
 
 
-def test_no_two_of_many_rows_draw_alike() -> None:
+def test_all_of_90000_rows_draw_different_bits() -> None:
     seed, counter = torch.meshgrid(torch.arange(-150, 150), torch.arange(-150, 150), indexing="ij")
     bits = RowRandom(seed.flatten(), counter.flatten()).bits("a")
     assert len(bits.unique()) == len(bits)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 and sb3-contrib on the glimpse environments: the adapter, and that their algorithms learn."""
+"""The adapter to Stable-Baselines3, and training with Stable-Baselines3 and sb3-contrib."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from envs import Flat, GlimpseEnv, GlimpseSensor, GlimpseVectorEnv, Grid, InputError, TransformAction
-from envs import VectorTransformAction as Vector
+from envs import (
+    FlattenAction,
+    GlimpseEnv,
+    GlimpseSensor,
+    GlimpseVectorEnv,
+    GridAction,
+    InputError,
+    VectorFlattenAction,
+    VectorGridAction,
+)
 from envs.images import ImageSet
 from envs.images.glyphs import Glyphs
 
@@ -26,38 +34,24 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from envs.stable_baselines import GlimpseVecEnv
-
-Values = dict[str, Any]
-
-PICTURES = torch.randint(256, (11, 1, 7, 9), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-IMAGES = ImageSet(PICTURES, torch.arange(11) % 3, ("red", "green", "blue"))
-OPTIONS: Values = {"images": IMAGES, "sensor": GlimpseSensor(3, 2), "num_glimpses": 3}
-GRID = Grid(3, 3)
+from tests.envs.helpers import OPTIONS, Values, assert_same
 
 
 def discrete(env: gymnasium.Env) -> gymnasium.Env:
-    return TransformAction(TransformAction(env, GRID), Flat())
+    return FlattenAction(GridAction(env, 3, 3))
 
 
 def batch(num_envs: int = 4, **options: Any) -> GlimpseVecEnv:
     options = {"autoreset_mode": "SameStep"} | OPTIONS | options
-    return GlimpseVecEnv(Vector(Vector(GlimpseVectorEnv(num_envs=num_envs, **options), GRID), Flat()))
-
-
-def assert_same(left: Any, right: Any) -> None:
-    if isinstance(right, dict):
-        assert left.keys() == right.keys()
-        for name in right:
-            assert_same(left[name], right[name])
-    else:
-        np.testing.assert_array_equal(left, right)
+    env = GlimpseVectorEnv(num_envs=num_envs, **options)
+    return GlimpseVecEnv(VectorFlattenAction(VectorGridAction(env, 3, 3)))
 
 
 # The adapter.
 
 
 @pytest.mark.parametrize("options", [{}, {"stop": True}, {"num_glimpses": 1}], ids=str)
-def test_the_adapter_does_as_single_environments_in_a_dummy_do(options: Values) -> None:
+def test_the_adapter_equals_dummy_vec_env_of_single_environments(options: Values) -> None:
     ours = batch(**options)
     reference = DummyVecEnv([lambda: discrete(GlimpseEnv(**OPTIONS | options))] * 4)
     assert ours.observation_space == reference.observation_space
@@ -81,7 +75,7 @@ def test_the_adapter_does_as_single_environments_in_a_dummy_do(options: Values) 
     assert ended >= 12
 
 
-def test_what_a_step_returned_stays_as_it_was() -> None:
+def test_returned_observations_are_never_modified() -> None:
     env = batch()
     first = env.reset()
     kept = {name: value.copy() for name, value in first.items()}
@@ -90,7 +84,7 @@ def test_what_a_step_returned_stays_as_it_was() -> None:
     assert_same(first, kept)
 
 
-def test_monitored_episodes_have_a_reward_and_a_length() -> None:
+def test_vec_monitor_records_reward_and_length() -> None:
     env = VecMonitor(batch())
     env.reset()
     labels = [info["label"] for info in env.unwrapped.reset_infos]
@@ -99,7 +93,7 @@ def test_monitored_episodes_have_a_reward_and_a_length() -> None:
     assert [(info["episode"]["r"], info["episode"]["l"]) for info in infos] == [(1, 3)] * 4
 
 
-def test_seed_and_options_hold_for_one_reset() -> None:
+def test_seed_and_options_apply_to_one_reset() -> None:
     env = batch()
     env.seed(5)
     first = env.reset()
@@ -116,14 +110,14 @@ def test_seed_and_options_hold_for_one_reset() -> None:
     assert [info["index"] for info in env.reset_infos] != [4, 3, 2, 1]
 
 
-def test_a_seed_makes_the_test_split_the_same_for_every_batch() -> None:
-    places = []
+def test_test_scenes_do_not_depend_on_the_batch() -> None:
+    locations = []
     for order in ([3, 5], [5, 3]):
         env = batch(2, split="test")
         env.seed(0)
         env.set_options([{"index": index} for index in order])
-        places.append(env.reset()["location"])
-    np.testing.assert_array_equal(places[0], places[1][::-1])
+        locations.append(env.reset()["location"])
+    np.testing.assert_array_equal(locations[0], locations[1][::-1])
 
 
 def test_the_rows_share_one_environment() -> None:
@@ -131,14 +125,14 @@ def test_the_rows_share_one_environment() -> None:
     assert env.get_attr("num_glimpses") == [3] * 4
     assert env.get_attr("num_glimpses", [0, 2]) == [3, 3]
     assert env.get_attr("single_action_space", 1) == [gymnasium.spaces.MultiDiscrete([9, 3])]
-    assert env.env_method("render", indices=[0, 1]) == [None, None]  # nothing was said of pictures
+    assert env.env_method("render", indices=[0, 1]) == [None, None]  # there is no render mode
     env.set_attr("render_mode", None)
-    assert not env.has_attr("colour")
+    assert not env.has_attr("color")
     assert env.env_is_wrapped(gymnasium.Wrapper) == [False] * 4
     env.close()
 
 
-def test_pictures_of_all_rows_are_tiled() -> None:
+def test_render_tiles_the_pictures_of_all_rows() -> None:
     env = batch(render_mode="rgb_array")
     env.reset()
     (height, width, _), (tiled_height, tiled_width, channels) = env.get_images()[0].shape, env.render().shape
@@ -153,7 +147,7 @@ def test_pictures_of_all_rows_are_tiled() -> None:
         (lambda: batch(output="torch"), "needs an environment with output='numpy' and autoreset_mode='SameStep'"),
         (
             lambda: GlimpseVecEnv(gymnasium.make_vec("CartPole-v1", 2)),
-            "GlimpseVecEnv takes a GlimpseVectorEnv, perhaps wrapped, not CartPoleVectorEnv",
+            "GlimpseVecEnv takes a GlimpseVectorEnv, possibly wrapped, not CartPoleVectorEnv",
         ),
     ],
 )
@@ -162,19 +156,19 @@ def test_other_environments_are_refused(make: Any, message: str) -> None:
         make()
 
 
-# Their checker and their algorithms.
+# The checker and the algorithms of Stable-Baselines3.
 
 
-@pytest.mark.filterwarnings("ignore:Your observation patches has an unconventional shape")  # their policy flattens it
-def test_their_checker_finds_no_fault() -> None:
+@pytest.mark.filterwarnings("ignore:Your observation patches has an unconventional shape")  # the policy flattens it
+def test_the_environment_passes_the_checker_of_stable_baselines3() -> None:
     check_env(discrete(GlimpseEnv(**OPTIONS, render_mode="rgb_array")))
 
 
-def by_gymnasium(num_envs: int, **options: Any) -> VecEnv:
+def gymnasium_vec_env(num_envs: int, **options: Any) -> VecEnv:
     return make_vec_env("envs:ram/Glimpse-v0", num_envs, env_kwargs=options, wrapper_class=discrete)
 
 
-def by_adapter(num_envs: int, **options: Any) -> VecEnv:
+def adapter_vec_env(num_envs: int, **options: Any) -> VecEnv:
     return VecMonitor(batch(num_envs, **options))
 
 
@@ -195,7 +189,7 @@ def learner(algorithm: type[BaseAlgorithm], env: VecEnv, steps: int, **options: 
 
 
 def accuracy(model: BaseAlgorithm) -> float:
-    """Of the last 1,000 episodes."""
+    """The accuracy of the last 1,000 episodes."""
     assert model.ep_info_buffer is not None
     rewards = [episode["r"] for episode in model.ep_info_buffer]
     assert len(rewards) == 1000
@@ -203,28 +197,32 @@ def accuracy(model: BaseAlgorithm) -> float:
 
 
 BARS = ImageSet(torch.eye(10).repeat_interleave(10, 1).view(10, 1, 10, 10), torch.arange(10), tuple("0123456789"))
-"""Ten classes: class c is one image, whose row c is white."""
+"""Ten classes of one image each: in class c row c is white."""
 
 
-@pytest.mark.parametrize(("make", "num_envs"), [(by_gymnasium, 8), (by_adapter, 64)])
+@pytest.mark.parametrize(("make", "num_envs"), [(gymnasium_vec_env, 8), (adapter_vec_env, 64)])
 @pytest.mark.parametrize("algorithm", [PPO, RecurrentPPO])
-def test_ten_bars_are_told_apart(algorithm: type[BaseAlgorithm], make: Any, num_envs: int) -> None:
+def test_training_on_ten_bars_exceeds_50_percent_accuracy(
+    algorithm: type[BaseAlgorithm], make: Any, num_envs: int
+) -> None:
     env = make(num_envs, images=BARS, sensor=GlimpseSensor(10), num_glimpses=1, first_location="center")
     model = learner(algorithm, env, steps=256, n_epochs=4, learning_rate=5e-3)
     model.learn(1536)
     assert accuracy(model) > 0.5
-    if make is by_adapter:
+    if make is adapter_vec_env:
         mean, _ = evaluate_policy(model, env, n_eval_episodes=100, warn=False)
         assert mean > 0.5
 
 
-PLAIN = Glyphs(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0)
+PLAIN = Glyphs(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, elastic=0, noise=0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "num_envs"), [(by_gymnasium, 16), (by_adapter, 64)])
+@pytest.mark.parametrize(("make", "num_envs"), [(gymnasium_vec_env, 16), (adapter_vec_env, 64)])
 @pytest.mark.parametrize(("algorithm", "steps"), [(PPO, 40_960), (RecurrentPPO, 20_480)])
-def test_digits_are_learned(algorithm: type[BaseAlgorithm], steps: int, make: Any, num_envs: int) -> None:
+def test_training_on_digits_exceeds_twice_chance(
+    algorithm: type[BaseAlgorithm], steps: int, make: Any, num_envs: int
+) -> None:
     env = make(num_envs, images=PLAIN, sensor=GlimpseSensor(16), num_glimpses=2, first_location="center")
     model = learner(algorithm, env, steps=1024, n_epochs=8)
     model.learn(steps)

@@ -1,0 +1,108 @@
+"""Observation and action spaces of the glimpse environments, and parsing of actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from envs.answer_schedule import Answer
+from envs.errors import InputError
+from envs.validation import parse_flags, parse_floats, parse_integers
+
+
+def make_observation_space(
+    patch_shape: tuple[int, ...], num_glimpses: int, num_goals: int, context_shape: tuple[int, ...] | None
+) -> spaces.Dict:
+    """Returns the space of the observations of one row.
+
+    Args:
+        patch_shape: (scales, C, h, w).
+        num_glimpses: the number of looks of an episode.
+        num_goals: the number of classes of the goal; 0 for no goal.
+        context_shape: (C, h', w') of the coarse view; None for no coarse view.
+    """
+    parts: dict[str, spaces.Space] = {
+        "patches": spaces.Box(0, 1, patch_shape, np.float32),
+        "location": spaces.Box(-1, 1, (2,), np.float32),
+        "step": spaces.Discrete(num_glimpses),
+    }
+    if num_goals:
+        parts["goal"] = spaces.Discrete(num_goals)
+    if context_shape:
+        parts["context"] = spaces.Box(0, 1, context_shape, np.float32)
+    return spaces.Dict(parts)
+
+
+def make_action_space(answer: Answer | None, num_classes: int, stop: bool) -> spaces.Dict:
+    """Returns the space of the actions of one row."""
+    parts: dict[str, spaces.Space] = {"location": spaces.Box(-1, 1, (2,), np.float32)}
+    if answer == "label":
+        parts["answer"] = spaces.Discrete(num_classes)
+    elif answer == "log_probs":
+        parts["answer"] = spaces.Box(-np.inf, 0, (num_classes,), np.float32)
+    elif answer == "box":
+        parts["answer"] = spaces.Box(-1, 1, (4,), np.float32)
+    if stop:
+        parts["stop"] = spaces.Discrete(2)
+    return spaces.Dict(parts)
+
+
+def parse_context_size(size: int | Sequence[int] | None, images: Tensor) -> tuple[int, int] | None:
+    """Returns (height, width) of the coarse view of images (B, C, H, W), or None for no coarse view."""
+    if size is None:
+        return None
+    pair = tuple(size) if isinstance(size, Sequence) else (size, size)
+    if len(pair) != 2 or not all(isinstance(pixels, int) and pixels >= 1 for pixels in pair):
+        raise InputError(f"env.context_size must be a whole number of at least 1, or [height, width], got {size!r}.")
+    height, width = images.shape[-2:]
+    if pair[0] > height or pair[1] > width:
+        raise InputError(f"env.context_size {pair} is larger than the images, {(height, width)}.")
+    return pair
+
+
+def check_action_keys(action: Any, space: spaces.Space) -> None:
+    """Refuses an action that is not a dict with the keys of its space."""
+    assert isinstance(space, spaces.Dict)
+    if not isinstance(action, Mapping) or action.keys() != space.keys():
+        keys = sorted(action) if isinstance(action, Mapping) else type(action).__name__
+        raise InputError(f"An action must be a dict of {' and '.join(space)}, got {keys}.")
+
+
+def parse_actions(
+    actions: Any, space: spaces.Space, answer: Answer | None, rows: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Returns the actions of all rows as tensors (rows, ...); log-probabilities are normalized.
+
+    Args:
+        actions: a dict with the keys of ``space``, of arrays or tensors (rows, ...).
+        space: of one row's action.
+        answer: the kind of the answer.
+        rows: the number of rows.
+        device: of the tensors.
+
+    Raises:
+        InputError: the actions have a wrong key, shape, dtype or range.
+    """
+    check_action_keys(actions, space)
+    assert isinstance(space, spaces.Dict)
+    parsed = {"location": parse_floats("location", actions["location"], (rows, 2), device)}
+    if answer:
+        name, given, of_answer = "action['answer']", actions["answer"], space["answer"]
+        if isinstance(of_answer, spaces.Discrete):
+            parsed["answer"] = parse_integers(name, given, rows, int(of_answer.n), device)
+        else:
+            shape = (rows, *(of_answer.shape or ()))
+            parsed["answer"] = parse_floats(name, given, shape, device, allow_infinite=answer == "log_probs")
+    if answer == "log_probs":
+        if not parsed["answer"].isfinite().any(1).all() or (parsed["answer"] == math.inf).any():
+            raise InputError("action['answer'] must have a finite log-probability in every row, and none of +inf.")
+        parsed["answer"] = parsed["answer"].log_softmax(-1)
+    if "stop" in space.spaces:
+        parsed["stop"] = parse_flags("action['stop']", actions["stop"], rows, device)
+    return parsed
