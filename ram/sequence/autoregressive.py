@@ -1,4 +1,4 @@
-"""Autoregressive models: their protocol, language models, and the base class of models with a decoder."""
+"""Autoregressive models: their protocol, the base class of models with a decoder, and language models."""
 
 from __future__ import annotations
 
@@ -19,29 +19,35 @@ from ram.sequence.output import ModelOutput
 
 
 class AutoregressiveModel(Protocol):
-    """A model that goes on, word by word."""
+    """A model that predicts the next token from the preceding ones, step by step."""
 
     @property
     def max_length(self) -> int | None:
-        """How many words it may be given; None for any number."""
+        """Largest number of input tokens; None for any."""
 
-    def decode(self, words: Tensor, memory: Any, state: Any = None) -> ModelOutput:
-        """Goes on by words (B, T); ``logits`` (B, T, K) and a ``state`` whose tensors hold a row a sequence."""
+    def decode(self, token_ids: Tensor, memory: Any, state: Any = None) -> ModelOutput:
+        """Returns ``logits`` (B, T, K) after each of the tokens (B, T), and the ``state`` after the last.
+
+        Args:
+            token_ids: (B, T) int64.
+            memory: the encoded source; None without a source.
+            state: state after the preceding tokens; None at the start. Dimension 0 of its tensors is B.
+        """
 
 
 class DecoderModel(nn.Module):
-    """Says words, each from those before it and from a memory.
+    """Base class of autoregressive models: token embeddings, decoder, output projection.
 
     Args:
-        embedding: the vectors of those it has said.
-        decoder: what goes on from them.
-        vocabulary_size: how many there are, K.
-        dropout: share of what the decoder says that is dropped in training.
-        tied: the vectors of the words are the weights of the answer too (Press and Wolf 2017); needs one width.
+        embedding: of the target tokens.
+        decoder: computes the features of the next token.
+        vocabulary_size: number of target tokens, K.
+        dropout: dropout probability of the decoder's outputs.
+        tie_embeddings: share the weights of the embeddings and of the output projection; needs equal widths.
 
     Attributes:
-        max_length: how many words it may be given to go on from; None for any number.
-        feature_size: width of what is known before a hard choice.
+        max_length: largest number of input tokens; None for any.
+        feature_size: width of ``features``.
     """
 
     def __init__(
@@ -54,34 +60,29 @@ class DecoderModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(decoder.output_size, vocabulary_size)
         if tie_embeddings:
-            if decoder.output_size != embedding.size:
-                raise InputError(
-                    f"task.model.tie_embeddings=true needs task.model.embedding.size ({embedding.size}) to be that of the decoder "
-                    f"({decoder.output_size})."
-                )
-            self.out.weight = embedding.table.weight
+            _tie_weights(self.out, embedding, "decoder")
         else:
             nn.init.xavier_uniform_(self.out.weight)
 
-    def embed(self, words: Tensor) -> Tensor:
-        """The vectors of words (B, T), of what can only be copied that of an unknown one."""
-        return self.embedding(words.where(words < self.out.out_features, UNKNOWN))
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Returns token embeddings (B, T, D); ids above the vocabulary, of copied tokens, are embedded as UNKNOWN."""
+        return self.embedding(token_ids.where(token_ids < self.out.out_features, UNKNOWN))
 
     def decode(
-        self, words: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False
+        self, token_ids: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False
     ) -> ModelOutput:
-        """Goes on by words (B, T); see :meth:`ram.sequence.decoders.Decoder.forward`."""
+        """Decodes from tokens (B, T); see :meth:`ram.sequence.decoders.Decoder.forward`."""
         assert memory is not None
-        decoded = self.decoder(self.embed(words), memory, state, need_weights)
+        decoded = self.decoder(self.embed(token_ids), memory, state, need_weights)
         return self._output(decoded, self.dropout(decoded.output))
 
-    def _output(self, decoded: DecoderOutput, output: Tensor) -> ModelOutput:
-        """The next words, from what a decoder has said, ``output`` being the part of it that is not dropped."""
-        # What was known before each step is what the one before has said.
-        known = torch.cat([torch.zeros_like(decoded.output[:, :1]), decoded.output[:, :-1]], dim=1)
+    def _output(self, decoded: DecoderOutput, dropped: Tensor) -> ModelOutput:
+        """Computes the logits from the decoder's output after dropout, (B, T, D)."""
+        # The output of the previous step: a baseline must not depend on the choices of its own step.
+        previous = torch.cat([torch.zeros_like(decoded.output[:, :1]), decoded.output[:, :-1]], dim=1)
         return ModelOutput(
-            logits=self.out(output),
-            features=known,
+            logits=self.out(dropped),
+            features=previous,
             log_prob=decoded.log_prob,
             weights=decoded.weights,
             state=decoded.state,
@@ -89,14 +90,14 @@ class DecoderModel(nn.Module):
 
 
 class LanguageModel(Tagger):
-    """Which word comes next: a tagger whose labels are the words, and whose encoder looks back alone.
+    """Predicts the next token: a tagger with a causal encoder whose classes are the tokens.
 
     Args:
-        vocabulary_size: how many words there are.
-        embedding: builds the vectors of words from their number.
-        encoder: builds what sees them in context from their width.
-        dropout: share of what the encoder says that is dropped in training.
-        tied: the vectors of words are the weights of the regression too (Press and Wolf 2017); needs one width.
+        vocabulary_size: number of tokens.
+        embedding: builds the token embedding from the vocabulary size.
+        encoder: builds the encoder, which must be causal, from the width of the embeddings.
+        dropout: dropout probability of the encoder's outputs.
+        tie_embeddings: share the weights of the embeddings and of the output projection; needs equal widths.
     """
 
     def __init__(
@@ -110,21 +111,26 @@ class LanguageModel(Tagger):
         super().__init__(vocabulary_size, vocabulary_size, embedding, encoder, dropout)
         if not self.encoder.causal:
             raise InputError(
-                "A language model must not see what comes next: set encoder.causal=true or encoder.bidirectional=false."
+                "A language model needs a causal encoder: set encoder.causal=true or encoder.bidirectional=false."
             )
         if tie_embeddings:
-            if self.encoder.output_size != self.embedding.size:
-                raise InputError(
-                    f"task.model.tie_embeddings=true needs task.model.embedding.size ({self.embedding.size}) to be that of the encoder "
-                    f"({self.encoder.output_size})."
-                )
-            self.out.weight = self.embedding.table.weight
+            _tie_weights(self.out, self.embedding, "encoder")
 
-    def decode(self, words: Tensor, memory: None = None, state: Any = None) -> ModelOutput:
-        """Goes on by words (B, T), all rows being of one length."""
-        return self(words, torch.full((len(words),), words.shape[1], device=words.device), state)
+    def decode(self, token_ids: Tensor, memory: None = None, state: Any = None) -> ModelOutput:
+        """Continues from tokens (B, T), without padding."""
+        return self(token_ids, torch.full((len(token_ids),), token_ids.shape[1], device=token_ids.device), state)
 
     @property
     def max_length(self) -> int | None:
-        """How many words it may be given; None for any number."""
+        """Largest number of input tokens; None for any."""
         return self.encoder.max_length
+
+
+def _tie_weights(out: nn.Linear, embedding: TokenEmbedding, owner: str) -> None:
+    """Makes the output projection use the weights of the embeddings (Press and Wolf 2017)."""
+    if out.in_features != embedding.size:
+        raise InputError(
+            f"task.model.tie_embeddings=true needs task.model.embedding.size ({embedding.size}) to equal the width of "
+            f"the {owner} ({out.in_features})."
+        )
+    out.weight = embedding.table.weight

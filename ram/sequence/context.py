@@ -1,4 +1,4 @@
-"""Context modules: what a recurrent decoder reads in the source at a step."""
+"""Context modules: they compute the context vector of a recurrent decoder from the source."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.validation import check_probability
 from ram.attention import Attention, AttentionOutput, MultiHeadAttention, Score, Select
 from ram.attention.scores import General
 from ram.attention.selection import Soft
@@ -19,72 +20,77 @@ from ram.sequence.pooling import LastState
 
 
 class ContextModule(nn.Module):
-    """Reads the source at one step of a decoder.
+    """Base class of context modules.
 
     Args:
-        query_size: width of the decoder's state.
-        widths: of what is in the memory.
+        query_size: width of the decoder state.
+        sizes: widths of the memory.
 
     Attributes:
-        context_size: width of what is read.
-        max_source_length: how many words the source may have; None for any number.
+        context_size: width of the context.
+        max_source_length: largest length of the source; None for any.
     """
 
     context_size: int
     max_source_length: int | None = None
 
-    def __init__(self, query_size: int, widths: DecoderSizes) -> None:
+    def __init__(self, query_size: int, sizes: DecoderSizes) -> None:
         super().__init__()
 
     def prepare(self, memory: Memory) -> Any:
-        """Works out once what all queries share."""
+        """Returns the computations that all queries share."""
         return None
 
     def forward(self, query: Tensor, memory: Memory, step: Tensor) -> AttentionOutput:
-        """Reads.
+        """Computes the contexts (B, Q, context_size).
 
         Args:
             query: (B, Q, query_size).
-            memory: with what :meth:`prepare` told as ``prepared``.
-            step: (Q,) int64, the place of each query in its own sequence.
+            memory: with the result of :meth:`prepare` as ``prepared``.
+            step: (Q,) int64, the position of each query in the target.
         """
-        raise TypeError(f"{type(self).__name__} does not say how it reads.")
+        raise TypeError(f"{type(self).__name__} does not implement forward.")
 
 
 class CrossAttention(ContextModule):
     """Attention over the source (Bahdanau et al. 2015; Luong et al. 2015).
 
     Args:
-        query_size: width of the decoder's state.
-        widths: of what is in the memory.
-        over: "states" of the encoder, or the "vectors" of the words as they came.
-        num_heads: how many read side by side, each through maps of its own; 1 reads without any map.
-        score: builds what compares the state with what is read.
-        select: builds what turns the scores into weights.
-        gated: multiply what is read by a number in (0, 1) that the state tells (Xu et al. 2015, section 4.2.1).
+        query_size: width of the decoder state.
+        sizes: widths of the memory.
+        over: the encoder "states", or the embeddings of the source tokens, "vectors".
+        num_heads: number of heads; one head has no projections.
+        score: builds the score from the widths of queries and keys.
+        select: builds the selection from the width of a query.
+        gated: multiply the context by a gate in (0, 1) computed from the state (Xu et al. 2015, section 4.2.1).
+        attention_dropout: probability of dropping an attention weight in training.
     """
 
     def __init__(
         self,
         query_size: int,
-        widths: DecoderSizes,
+        sizes: DecoderSizes,
         over: Literal["states", "vectors"] = "states",
         num_heads: int = 1,
         score: Callable[[int, int], Score] = General,
         select: Callable[[int], Select] = Soft,
         gated: bool = False,
+        attention_dropout: float = 0.0,
     ) -> None:
-        super().__init__(query_size, widths)
+        super().__init__(query_size, sizes)
         if over not in ("states", "vectors"):
             raise InputError(f"decoder.context.over must be states or vectors, got {over!r}.")
+        check_probability("decoder.context.attention_dropout", attention_dropout)
         self.over = over
-        key_size = widths.states if over == "states" else widths.vectors
+        key_size = sizes.states if over == "states" else sizes.vectors
         self.attention: Attention
         if num_heads == 1:
-            self.attention = Attention(score(query_size, key_size), select(query_size))
+            self.attention = Attention(score(query_size, key_size), select(query_size), attention_dropout)
             self.context_size = key_size
         else:
-            self.attention = MultiHeadAttention(query_size, key_size, num_heads=num_heads, score=score, select=select)
+            self.attention = MultiHeadAttention(
+                query_size, key_size, num_heads=num_heads, score=score, select=select, dropout=attention_dropout
+            )
             self.context_size = query_size
         self.max_source_length = self.attention.score.max_length
         self.gate = nn.Linear(query_size, 1) if gated else None
@@ -95,37 +101,37 @@ class CrossAttention(ContextModule):
 
     def forward(self, query: Tensor, memory: Memory, step: Tensor) -> AttentionOutput:
         keys, values = memory.prepared
-        read = self.attention.attend(query, keys, values, memory.mask, step, need_weights=True)
+        attended = self.attention.attend(query, keys, values, memory.mask, step, need_weights=True)
         if self.gate is not None:
-            read = replace(read, context=read.context * self.gate(query).sigmoid())
-        assert read.weights is not None
-        return replace(read, weights=read.weights.mean(1)) if read.weights.ndim == 4 else read
+            attended = replace(attended, context=attended.context * self.gate(query).sigmoid())
+        assert attended.weights is not None
+        return replace(attended, weights=attended.weights.mean(1)) if attended.weights.ndim == 4 else attended
 
 
 class ReencodedContext(ContextModule):
-    """The source read anew at every step by an encoder that knows the decoder's state.
+    """Encodes the source again for every query, with the query appended to every embedding.
 
-    It is as costly as the product of both lengths, and what attention has replaced.
+    The cost is proportional to the product of the source and target lengths.
 
     Args:
-        query_size: width of the decoder's state.
-        widths: of what is in the memory.
-        encoder: builds what reads, from the width of a word and the state together.
+        query_size: width of the decoder state.
+        sizes: widths of the memory.
+        encoder: builds the encoder from the width of an embedding and a query together.
     """
 
-    def __init__(self, query_size: int, widths: DecoderSizes, encoder: Callable[[int], Encoder]) -> None:
-        super().__init__(query_size, widths)
-        self.encoder = encoder(widths.vectors + query_size)
-        self.last = LastState(self.encoder.output_size, self.encoder.directions)
+    def __init__(self, query_size: int, sizes: DecoderSizes, encoder: Callable[[int], Encoder]) -> None:
+        super().__init__(query_size, sizes)
+        self.encoder = encoder(sizes.vectors + query_size)
+        self.last = LastState(self.encoder.output_size, self.encoder.num_directions)
         self.context_size, self.max_source_length = self.encoder.output_size, self.encoder.max_length
 
     def forward(self, query: Tensor, memory: Memory, step: Tensor) -> AttentionOutput:
         batch, queries, width = query.shape
-        number = memory.vectors.shape[1]
-        known = query[:, :, None].expand(batch, queries, number, width)
-        words = memory.vectors[:, None].expand(batch, queries, number, -1)
+        length = memory.vectors.shape[1]
+        repeated = query[:, :, None].expand(batch, queries, length, width)
+        vectors = memory.vectors[:, None].expand(batch, queries, length, -1)
         lengths = memory.lengths.repeat_interleave(queries)
-        encoded = self.encoder(torch.cat([words, known], dim=-1).flatten(0, 1), lengths)
+        encoded = self.encoder(torch.cat([vectors, repeated], dim=-1).flatten(0, 1), lengths)  # (B * Q, N, D)
         context = self.last(encoded.output, lengths).context.view(batch, queries, -1)
         if encoded.log_prob is None:
             return AttentionOutput(context)

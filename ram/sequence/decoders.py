@@ -12,14 +12,14 @@ from ram.attention import padding_mask
 
 @dataclass(frozen=True)
 class DecoderSizes:
-    """How wide is what a decoder is given.
+    """Widths of the inputs of a decoder.
 
     Attributes:
-        inputs: of the vectors of the words it has said.
-        vectors: of the source's elements as they came.
-        states: of what the encoder made of each.
-        summary: of what a reader made of them together.
-        grid: rows and columns of a source that is an image; None of one that is a text.
+        inputs: of the embeddings of the target tokens.
+        vectors: of the embeddings of the source tokens.
+        states: of the outputs of the encoder.
+        summary: of the pooled source.
+        grid: rows and columns of an image source; None of a text.
     """
 
     inputs: int
@@ -31,40 +31,40 @@ class DecoderSizes:
 
 @dataclass(frozen=True)
 class Memory:
-    """A source, read once for all steps of a decoder.
+    """The encoded source, computed once for all steps of a decoder.
 
     Attributes:
-        vectors: (B, N, widths.vectors), its elements as they came.
-        states: (B, N, widths.states), what the encoder made of each.
-        lengths: (B,) int64, how many count.
-        summary: (B, widths.summary), all of it in one vector.
-        copies: (B, N) int64, the number of each of its words among those that can be said; None where none is copied.
-        prepared: what the decoder needs at every step and works out once.
+        vectors: (B, N, sizes.vectors), embeddings of the source tokens.
+        states: (B, N, sizes.states), outputs of the encoder.
+        lengths: (B,) int64, in [1, N].
+        summary: (B, sizes.summary), the pooled source.
+        copy_ids: (B, N) int64, token ids of the source tokens in the target vocabulary; None without copying.
+        prepared: result of the decoder's or context module's ``prepare``.
     """
 
     vectors: Tensor
     states: Tensor
     lengths: Tensor
     summary: Tensor
-    copies: Tensor | None = None
+    copy_ids: Tensor | None = None
     prepared: Any = None
 
     @property
     def mask(self) -> Tensor:
-        """(B, 1, N) bool, True where an element counts."""
+        """(B, 1, N) bool, True at the elements of the source, False at padding."""
         return padding_mask(self.lengths, self.vectors.shape[1])
 
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """What a decoder makes of T words it was given.
+    """Output of a decoder at T steps.
 
     Attributes:
-        output: (B, T, output_size), from which the next word is told.
-        state: to go on with; its tensors hold a row a sequence.
-        weights: (B, T, N), what each element of the source counted in the last layer that reads, the mean of its heads;
-            None where nothing is weighed or nobody asked.
-        log_prob: (B, T), of hard choices, with gradient; None where there are none.
+        output: (B, T, output_size), features of the next token.
+        state: state after the last step, from which decoding continues; dimension 0 of its tensors is B.
+        weights: (B, T, N), attention weights over the source, of the last layer and averaged over its heads; None
+            without attention, or where they were not requested.
+        log_prob: (B, T), log-probability of the hard choices, with gradient; None without hard attention.
     """
 
     output: Tensor
@@ -74,35 +74,35 @@ class DecoderOutput:
 
 
 class Decoder(nn.Module):
-    """Says a sequence, each element from those before it and from a :class:`Memory`.
+    """Base class of decoders: outputs depend on the preceding target tokens and on a :class:`Memory`.
 
     Args:
-        widths: of what it is given.
+        sizes: widths of the inputs.
 
     Attributes:
-        output_size: width of what the next word is told from.
-        max_length: how many words it may be given; None for any number.
-        max_source_length: how many words the source may have; None for any number.
+        output_size: width of the outputs.
+        max_length: largest number of steps; None for any.
+        max_source_length: largest length of the source; None for any.
     """
 
     output_size: int
     max_length: int | None = None
     max_source_length: int | None = None
 
-    def __init__(self, widths: DecoderSizes) -> None:
+    def __init__(self, sizes: DecoderSizes) -> None:
         super().__init__()
 
     def prepare(self, memory: Memory) -> Memory:
-        """Works out once what every step needs."""
+        """Returns the memory with the computations that all steps share."""
         return memory
 
-    def forward(self, vectors: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
-        """Goes on by T words; all at once is the same as one by one.
+    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+        """Decodes T steps; the outputs do not depend on how a sequence is divided into calls.
 
         Args:
-            vectors: (B, T, widths.inputs), of the words said.
-            memory: prepared.
-            state: after the words before these; None at the start.
-            need_weights: tell the weights, where a faster way could do without.
+            inputs: (B, T, sizes.inputs), embeddings of the target tokens.
+            memory: from :meth:`prepare`.
+            state: state after the preceding steps; None at the start.
+            need_weights: return attention weights also where this requires a slower implementation.
         """
-        raise TypeError(f"{type(self).__name__} does not say how it decodes.")
+        raise TypeError(f"{type(self).__name__} does not implement forward.")

@@ -12,16 +12,16 @@ from ram.corpora.vocabulary import END, PADDING, UNKNOWN
 
 
 class TokenEmbedding(nn.Module):
-    """A learned vector for every word.
+    """A learned vector for every token.
 
     Args:
-        vocabulary_size: how many words there are.
+        vocabulary_size: number of tokens.
         size: width of a vector.
-        dropout: share of the vectors' numbers that is dropped in training.
-        word_dropout: share of the words that is taken for unknown in training.
+        dropout: probability of zeroing an entry of a vector in training.
+        word_dropout: probability of replacing a token by the unknown token in training.
     """
 
-    def __init__(self, vocabulary_size: int, size: int = 128, dropout: float = 0.0, word_dropout: float = 0.0) -> None:
+    def __init__(self, vocabulary_size: int, size: int = 64, dropout: float = 0.0, word_dropout: float = 0.0) -> None:
         super().__init__()
         check_positive_integers("task.model.embedding", size=size)
         check_probability("task.model.embedding.dropout", dropout)
@@ -29,12 +29,12 @@ class TokenEmbedding(nn.Module):
         self.size, self.word_dropout = size, word_dropout
         self.table = nn.Embedding(vocabulary_size, size, padding_idx=PADDING)
         nn.init.normal_(self.table.weight, std=1 / math.sqrt(size))
-        self.table.weight.data[[PADDING, UNKNOWN]] = 0  # without word dropout training may never see the unknown one
+        self.table.weight.data[[PADDING, UNKNOWN]] = 0  # without word dropout, UNKNOWN may never occur in training
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, numbers: Tensor) -> Tensor:
+    def forward(self, token_ids: Tensor) -> Tensor:
         """(B, N) int64 -> (B, N, size)."""
         if self.training and self.word_dropout:
-            dropped = torch.rand(numbers.shape, device=numbers.device) < self.word_dropout
-            numbers = torch.where(dropped & (numbers > END), UNKNOWN, numbers)
-        return self.dropout(self.table(numbers))
+            dropped = torch.rand(token_ids.shape, device=token_ids.device) < self.word_dropout
+            token_ids = torch.where(dropped & (token_ids > END), UNKNOWN, token_ids)
+        return self.dropout(self.table(token_ids))

@@ -1,25 +1,26 @@
-"""Encoders of sequences: the base class, and the identity."""
+"""Encoders of sequences: the base class, its output, and the identity."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from envs.validation import check_factory
 from ram.attention import padding_mask
 
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """A sequence read.
+    """Output of an encoder.
 
     Attributes:
-        output: (B, N, output_size); anything after a row's end.
-        state: what is remembered at the end of each row, with which an encoder that looks back alone goes on; its
-            tensors hold a row a sequence.
-        log_prob: (B, N), of hard choices made on the way, with gradient; None where there are none.
+        output: (B, N, output_size); arbitrary after the end of a row.
+        state: state at the end of each row, from which a causal encoder continues; dimension 0 of its tensors is B.
+        log_prob: (B, N), log-probability of the hard choices, with gradient; None without hard attention.
     """
 
     output: Tensor
@@ -27,52 +28,59 @@ class EncoderOutput:
     log_prob: Tensor | None = None
 
 
-def masked_log_prob(log_prob: Tensor, lengths: Tensor) -> Tensor:
-    """Of the choices (B, N) within each row, 0 after its end."""
-    return torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0)
-
-
 class Encoder(nn.Module):
-    """Reads vectors (B, N, input_size).
+    """Base class of encoders of vectors (B, N, input_size).
 
     Attributes:
-        output_size: width of what it makes of each.
-        directions: 2 where the second half of the width was read from the end, else 1.
-        causal: whether an output depends on nothing after it, so that a sequence may be read in pieces.
-        max_length: how many vectors there may be; None for any number.
+        output_size: width of the outputs.
+        num_directions: 2 where the second half of the output is computed backwards from the end, else 1.
+        causal: whether an output depends on the inputs up to its own position alone.
+        max_length: largest N; None for any.
     """
 
     output_size: int
-    directions = 1
+    num_directions = 1
     causal = True
     max_length: int | None = None
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
-        """Reads on.
+    def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
+        """Encodes a batch of sequences.
 
         Args:
-            vectors: (B, N, input_size).
-            lengths: (B,) int64, from 1 to N, how many of each row count.
-            state: of the same encoder after what came before, all rows of which had one length; None at the start.
+            inputs: (B, N, input_size).
+            lengths: (B,) int64, in [1, N].
+            state: state after the preceding part of the sequences, which has one length for all rows; None at the
+                start.
         """
-        raise TypeError(f"{type(self).__name__} does not say how it reads.")
+        raise TypeError(f"{type(self).__name__} does not implement forward.")
 
 
 class IdentityEncoder(Encoder):
-    """Every vector as it is: no context.
+    """Returns its inputs.
 
     Args:
-        input_size: width of the vectors.
+        input_size: width of the inputs.
     """
 
     def __init__(self, input_size: int) -> None:
         super().__init__()
         self.output_size = input_size
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
-        return EncoderOutput(vectors)
+    def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
+        return EncoderOutput(inputs)
 
 
-def shortest(*limits: int | None) -> int | None:
-    """The smallest of some limits, of which None is none."""
+def build_encoder(builder: Callable[[int], Encoder], input_size: int) -> Encoder:
+    """Builds the encoder of a model of texts; refuses the builder of an image encoder."""
+    check_factory("encoder", builder, Encoder, "texts, such as encoder=lstm")
+    return builder(input_size)
+
+
+def masked_log_prob(log_prob: Tensor, lengths: Tensor) -> Tensor:
+    """Replaces log-probabilities (B, N) after the end of a row by 0."""
+    return torch.where(padding_mask(lengths, log_prob.shape[1])[:, 0], log_prob, 0)
+
+
+def smallest_limit(*limits: int | None) -> int | None:
+    """Returns the smallest limit; None means unlimited."""
     return min((limit for limit in limits if limit is not None), default=None)

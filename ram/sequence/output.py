@@ -1,4 +1,4 @@
-"""The output of every model of sequences."""
+"""The output of sequence models."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """What a model says.
+    """Output of a classifier, tagger, language model or decoder model.
 
     Attributes:
-        logits: (B, K) of a text, or (B, N, K) of its words.
-        features: (B, D), of the text before any choice is made, or (B, T, D) before each; what baselines judge by.
-        log_prob: (B,), of all hard choices on the way, or (B, T), of those of a step; with gradient, None where there
-            are none.
-        weights: (B, Q, N), of the reading; None where nothing is weighed.
-        state: of the encoder or the decoder, to go on with.
-        copied: (B, T), the share of each answer that is copied from the source; None where nothing can be.
-        source_logits: (B, N, K), of the source's words, where they are told too.
+        logits: (B, K) of a text, or (B, N, K) of its tokens.
+        features: input of learned baselines, computed before any hard choice: (B, D) of the text, or (B, T, D) of every
+            decoding step.
+        log_prob: log-probability of the hard choices, with gradient: (B,) of all, or (B, T) of every step; None without
+            hard attention.
+        weights: attention weights (B, Q, N); None without attention.
+        state: state of the encoder or decoder, from which decoding continues.
+        copied: (B, T), probability mass copied from the source; None without copying.
+        source_logits: (B, N, K) of the source tokens, from models with ``models_source``.
     """
 
     logits: Tensor

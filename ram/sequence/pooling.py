@@ -1,4 +1,4 @@
-"""Readers: one vector for a whole sequence."""
+"""Pooling: one vector for a sequence of vectors."""
 
 from __future__ import annotations
 
@@ -9,97 +9,101 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.validation import check_probability
 from ram.attention import Attention, AttentionOutput, FixedAttention, Score, Select, padding_mask
 from ram.attention.scores import Dot, General
 from ram.attention.selection import Soft
 
 
-def total(vectors: Tensor, lengths: Tensor) -> Tensor:
-    """The sum of the vectors (B, N, D) that count: (B, D)."""
+def masked_sum(vectors: Tensor, lengths: Tensor) -> Tensor:
+    """Returns the sums (B, D) of vectors (B, N, D) up to the end of each row."""
     return vectors.masked_fill(~padding_mask(lengths, vectors.shape[1]).mT, 0).sum(1)
 
 
-def mean(vectors: Tensor, lengths: Tensor) -> Tensor:
-    """Their mean: (B, D)."""
-    return total(vectors, lengths) / lengths[:, None]
+def masked_mean(vectors: Tensor, lengths: Tensor) -> Tensor:
+    """Returns the means (B, D) of vectors (B, N, D) up to the end of each row."""
+    return masked_sum(vectors, lengths) / lengths[:, None]
 
 
 class Pooling(nn.Module):
-    """Reads what an encoder has made of a sequence: (B, N, size) -> (B, output_size).
+    """Base class of poolings: (B, N, size) -> (B, output_size).
 
     Args:
         size: width of the vectors.
-        directions: 2 where the second half of the width was read from the end, else 1.
+        num_directions: 2 where the second half of the vectors is computed backwards from the end, else 1.
     """
 
     output_size: int
 
-    def __init__(self, size: int, directions: int = 1) -> None:
+    def __init__(self, size: int, num_directions: int = 1) -> None:
         super().__init__()
         self.output_size = size
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> AttentionOutput:
-        """``context`` (B, output_size), and what else an attention tells of its reading.
+        """Returns ``context`` (B, output_size), with the weights and log-probabilities of an attention.
 
         Args:
             vectors: (B, N, size).
-            lengths: (B,) int64, from 1 to N, how many of each row count.
+            lengths: (B,) int64, in [1, N].
         """
-        raise TypeError(f"{type(self).__name__} does not say how it reads.")
+        raise TypeError(f"{type(self).__name__} does not implement forward.")
 
 
 class SumPooling(Pooling):
-    """The sum of all vectors, or their mean.
+    """The sum of the vectors, or their mean.
 
     Args:
         size: width of the vectors.
-        directions: of no use here.
-        mean: divide by how many they are.
+        num_directions: ignored.
+        mean: divide by the number of vectors.
     """
 
-    def __init__(self, size: int, directions: int = 1, mean: bool = False) -> None:
+    def __init__(self, size: int, num_directions: int = 1, mean: bool = False) -> None:
         super().__init__(size)
         self.mean = mean
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> AttentionOutput:
-        return AttentionOutput(mean(vectors, lengths) if self.mean else total(vectors, lengths))
+        return AttentionOutput(masked_mean(vectors, lengths) if self.mean else masked_sum(vectors, lengths))
 
 
 class LastState(Pooling):
-    """The last vector; of the half that was read from the end, the first."""
+    """The last vector of the forward direction, and the first of the backward direction."""
 
-    def __init__(self, size: int, directions: int = 1) -> None:
+    def __init__(self, size: int, num_directions: int = 1) -> None:
         super().__init__(size)
-        self.forwards = size // directions
+        self.forward_size = size // num_directions
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> AttentionOutput:
         last = vectors[torch.arange(len(vectors), device=vectors.device), lengths - 1]
-        return AttentionOutput(torch.cat([last[:, : self.forwards], vectors[:, 0, self.forwards :]], dim=1))
+        return AttentionOutput(torch.cat([last[:, : self.forward_size], vectors[:, 0, self.forward_size :]], dim=1))
 
 
 class AttentionPooling(Pooling):
     """Attention with learned queries, the same for every sequence.
 
-    With the score Dot and the selection Unnormalised every vector has a weight of its own, whatever stands beside it.
+    With the score Dot and the selection Unnormalised, the weight of a vector does not depend on the other vectors.
 
     Args:
         size: width of the vectors.
-        directions: of no use here.
-        num_queries: how many read in parallel; what they read is concatenated.
-        score: builds what compares queries with vectors.
-        select: builds what turns the scores into weights.
+        num_directions: ignored.
+        num_queries: number of queries; their contexts are concatenated.
+        score: builds the score from the widths of queries and keys.
+        select: builds the selection from the width of a query.
+        attention_dropout: probability of dropping an attention weight in training.
     """
 
     def __init__(
         self,
         size: int,
-        directions: int = 1,
+        num_directions: int = 1,
         num_queries: int = 1,
         score: Callable[[int, int], Score] = Dot,
         select: Callable[[int], Select] = Soft,
+        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__(size)
-        self.attention = FixedAttention(size, score, select, num_queries)
+        check_probability("pooling.attention_dropout", attention_dropout)
+        self.attention = FixedAttention(size, score, select, num_queries, attention_dropout)
         self.output_size = num_queries * size
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> AttentionOutput:
@@ -107,32 +111,35 @@ class AttentionPooling(Pooling):
 
 
 class ContextualAttentionPooling(Pooling):
-    """Attention whose query depends on the sequence: on the mean of its vectors, or on the last one.
+    """Attention whose query is computed from the sequence: the mean of its vectors, or the last one.
 
     Args:
         size: width of the vectors.
-        directions: of no use here.
+        num_directions: see :class:`Pooling`; used by the query "last".
         query: "mean" or "last".
-        score: builds what compares the query with the vectors.
-        select: builds what turns the scores into weights.
+        score: builds the score from the widths of queries and keys.
+        select: builds the selection from the width of a query.
+        attention_dropout: probability of dropping an attention weight in training.
     """
 
     def __init__(
         self,
         size: int,
-        directions: int = 1,
+        num_directions: int = 1,
         query: Literal["mean", "last"] = "mean",
         score: Callable[[int, int], Score] = General,
         select: Callable[[int], Select] = Soft,
+        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__(size)
         if query not in ("mean", "last"):
             raise InputError(f"pooling.query must be mean or last, got {query!r}.")
-        self.query = SumPooling(size, mean=True) if query == "mean" else LastState(size, directions)
-        self.attention = Attention(score(size, size), select(size))
+        check_probability("pooling.attention_dropout", attention_dropout)
+        self.query = SumPooling(size, mean=True) if query == "mean" else LastState(size, num_directions)
+        self.attention = Attention(score(size, size), select(size), attention_dropout)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> AttentionOutput:
-        query = self.query(vectors, lengths).context[:, None]
+        query = self.query(vectors, lengths).context[:, None]  # (B, 1, size)
         mask = padding_mask(lengths, vectors.shape[1])
-        read = self.attention(query, vectors, vectors, mask, need_weights=True)
-        return AttentionOutput(read.context[:, 0], read.weights, read.log_prob)
+        attended = self.attention(query, vectors, vectors, mask, need_weights=True)
+        return AttentionOutput(attended.context[:, 0], attended.weights, attended.log_prob)

@@ -24,15 +24,15 @@ Bridge = Literal["state", "network", "first", "every", "none"]
 
 
 class RecurrentEncoder(Encoder):
-    """A recurrent network, perhaps deep, perhaps in both directions.
+    """A recurrent network of one or more layers, in one direction or both.
 
     Args:
-        input_size: width of the vectors.
+        input_size: width of the inputs.
         cell: "rnn" (Elman 1990, with tanh), "gru" (Cho et al. 2014) or "lstm" (Hochreiter and Schmidhuber 1997).
-        size: of the state, in either direction.
-        num_layers: how deep.
-        bidirectional: read from the end too (Schuster and Paliwal 1997).
-        dropout: share of what is dropped between layers in training.
+        size: width of the state in each direction.
+        num_layers: number of layers.
+        bidirectional: add a network that runs backwards from the end (Schuster and Paliwal 1997).
+        dropout: dropout probability between layers.
     """
 
     def __init__(
@@ -46,30 +46,31 @@ class RecurrentEncoder(Encoder):
     ) -> None:
         super().__init__()
         self.layers = build_recurrent("encoder", cell, input_size, size, num_layers, bidirectional, dropout)
-        self.directions, self.causal = 1 + bidirectional, not bidirectional
-        self.output_size = size * self.directions
+        self.num_directions, self.causal = 1 + bidirectional, not bidirectional
+        self.output_size = size * self.num_directions
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
-        packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        output, state = self.layers(packed, None if state is None else batch_first_state(state))
-        whole, _ = pad_packed_sequence(output, batch_first=True, total_length=vectors.shape[1])
-        return EncoderOutput(whole, batch_first_state(state))
+    def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
+        packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        output, state = self.layers(packed, None if state is None else swap_batch_and_layers(state))
+        padded, _ = pad_packed_sequence(output, batch_first=True, total_length=inputs.shape[1])
+        return EncoderOutput(padded, swap_batch_and_layers(state))
 
 
 class AttentiveRecurrentEncoder(Encoder):
-    """A recurrent layer that reads again, before every step, what it has before it.
+    """A recurrent layer with attention before every step.
 
-    h_t = cell([x_t; context_t], h_{t-1}), where the context is read with the query h_{t-1} from the vectors below, or
-    from the layer's own past h_1 ... h_{t-1} (Cheng et al. 2016, section 3.1).
+    h_t = cell([x_t; context_t], h_{t-1}), where h_{t-1} is the query of the context. Keys and values are the inputs of
+    the layer, or its own past states h_1 ... h_{t-1} (Cheng et al. 2016, section 3.1).
 
     Args:
-        input_size: width of the vectors.
-        over: "below" or "past".
+        input_size: width of the inputs.
+        over: attend "below" to the inputs, or to the "past" states.
         cell: "rnn", "gru" or "lstm".
-        size: of the state.
-        causal: of the vectors below, see only x_1 ... x_t; all of them otherwise.
-        score: builds what compares the state with what is read.
-        select: builds what turns the scores into weights.
+        size: width of the state.
+        causal: with over="below", attend to x_1 ... x_t only, not to all inputs.
+        score: builds the score from the widths of queries and keys.
+        select: builds the selection from the width of a query.
+        attention_dropout: probability of dropping an attention weight in training.
     """
 
     def __init__(
@@ -81,171 +82,170 @@ class AttentiveRecurrentEncoder(Encoder):
         causal: bool = True,
         score: Callable[[int, int], Score] = General,
         select: Callable[[int], Select] = Soft,
+        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
         check_recurrent("encoder", cell, size)
+        check_probability("encoder.attention_dropout", attention_dropout)
         if over not in ("below", "past"):
             raise InputError(f"encoder.over must be below or past, got {over!r}.")
         self.over, self.output_size, self.causal = over, size, causal or over == "past"
         self.memory_size = input_size if over == "below" else size
-        self.attention = Attention(score(size, self.memory_size), select(size))
+        self.attention = Attention(score(size, self.memory_size), select(size), attention_dropout)
         self.max_length = self.attention.score.max_length
         self.cell: nn.Module = cells[cell](input_size + self.memory_size, size)
-        self._states = 2 if cell == "lstm" else 1
+        self.is_lstm = cell == "lstm"
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
-        batch, number, _ = vectors.shape
-        if state is None:
-            nothing = vectors.new_zeros(batch, self.output_size)
-            state = (nothing,) * self._states, vectors.new_zeros(batch, 0, self.memory_size)
-        held, memory = state
-        before, visible = memory.shape[1], None
+    def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
+        length = inputs.shape[1]
+        hidden, memory = self._initial_state(inputs) if state is None else state
+        offset, mask = memory.shape[1], None
         if not self.causal:
-            memory, visible = vectors, padding_mask(lengths, number)
+            memory, mask = inputs, padding_mask(lengths, length)
         outputs: list[Tensor] = []
         log_probs: list[Tensor] = []
-        for place in range(number):
-            present = vectors[:, place]
+        for position in range(length):
+            current = inputs[:, position]  # (B, input_size)
             if self.over == "below" and self.causal:
-                memory = torch.cat([memory, present[:, None]], dim=1)
-            stands = torch.tensor([before + place], device=vectors.device)
-            read = self.attention(held[0][:, None], memory, memory, visible, stands)
-            into = torch.cat([present, read.context[:, 0]], dim=1)
-            new = self.cell(into, held) if self._states == 2 else (self.cell(into, held[0]),)
+                memory = torch.cat([memory, current[:, None]], dim=1)
+            step = torch.tensor([offset + position], device=inputs.device)
+            attended = self.attention(hidden[0][:, None], memory, memory, mask, step)
+            cell_input = torch.cat([current, attended.context[:, 0]], dim=1)
+            new = self.cell(cell_input, hidden) if self.is_lstm else (self.cell(cell_input, hidden[0]),)
             outputs.append(new[0])
-            log_probs += [] if read.log_prob is None else [read.log_prob[:, 0]]
+            log_probs += [] if attended.log_prob is None else [attended.log_prob[:, 0]]
             if self.over == "past":
                 memory = torch.cat([memory, new[0][:, None]], dim=1)
-            going_on = (place < lengths)[:, None]
-            held = tuple(torch.where(going_on, after, before) for after, before in zip(new, held, strict=True))
-        return EncoderOutput(torch.stack(outputs, 1), (held, memory), torch.stack(log_probs, 1) if log_probs else None)
+            active = (position < lengths)[:, None]
+            hidden = tuple(torch.where(active, after, before) for after, before in zip(new, hidden, strict=True))
+        log_prob = torch.stack(log_probs, 1) if log_probs else None
+        return EncoderOutput(torch.stack(outputs, 1), (hidden, memory), log_prob)
+
+    def _initial_state(self, inputs: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Returns a zero hidden state (and cell state, of an LSTM) and an empty memory (B, 0, memory_size)."""
+        zeros = inputs.new_zeros(len(inputs), self.output_size)
+        return (zeros,) * (1 + self.is_lstm), inputs.new_zeros(len(inputs), 0, self.memory_size)
 
 
 class RecurrentDecoder(Decoder):
-    """A recurrent network, to which the source is handed over as one vector, and which may read in it at every step.
+    """A recurrent network with a source vector and, optionally, a context vector at every step.
 
     Args:
-        widths: of what it is given.
+        sizes: widths of the inputs.
         cell: "rnn", "gru" or "lstm".
-        size: of the state.
-        num_layers: how deep.
-        bridge: how the summary of the source reaches it: as the initial "state" of every layer, which is as wide (the
-            cell of an LSTM begins empty); as that state through a "network" of one tanh layer (Cho et al. 2014,
-            appendix A.1.1); as the "first" input, before any word (Vinyals et al. 2015); beside "every" input (Cho et
-            al. 2014, section 2.2); or not at all, "none".
-        context: builds what reads the source at each step; None for the summary alone.
-        attend: "before" a step with the state it starts from, so that the step takes in what was read (Bahdanau et al.
-            2015, appendix A.2.2); or "after" it with the state it ends in (Luong et al. 2015, section 3).
-        input_feeding: where the source is read after the step, let the next step take in what came out of this one (Luong et al.
-            2015, section 3.3).
-        dropout: share of what a layer says to the next that is dropped in training.
+        size: width of the state.
+        num_layers: number of layers.
+        bridge: how the summary of the source enters: as the initial "state" of every layer, of equal width (the cell
+            state of an LSTM starts at zero); as that state through a "network" of one tanh layer (Cho et al. 2014,
+            appendix A.1.1); as the "first" input, before the tokens (Vinyals et al. 2015); appended to "every" input
+            (Cho et al. 2014, section 2.2); or "none".
+        context: builds the context module from the width of the state and ``sizes``; None for no context vector.
+        attend: compute the context "before" a step from the previous state, as an input of the step (Bahdanau et al.
+            2015, appendix A.2.2), or "after" it from the new state (Luong et al. 2015, section 3).
+        input_feeding: with attend="after", append the output to the input of the next step (Luong et al. 2015, section
+            3.3).
+        dropout: dropout probability between layers.
     """
 
     def __init__(
         self,
-        widths: DecoderSizes,
+        sizes: DecoderSizes,
         cell: Cell = "lstm",
         size: int = 128,
         num_layers: int = 1,
-        bridge: Bridge = "state",
+        bridge: Bridge = "network",
         context: Callable[[int, DecoderSizes], ContextModule] | None = None,
         attend: Literal["before", "after"] = "after",
         input_feeding: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(widths)
+        super().__init__(sizes)
         if bridge not in get_args(Bridge):
             raise InputError(f"decoder.bridge must be one of {', '.join(get_args(Bridge))}, got {bridge!r}.")
         if attend not in ("before", "after"):
             raise InputError(f"decoder.attend must be before or after, got {attend!r}.")
-        if bridge == "state" and widths.summary != size:
+        if bridge == "state" and sizes.summary != size:
             raise InputError(
-                f"decoder.bridge=state needs decoder.size ({size}) to be the width of the encoding "
-                f"({widths.summary}): set decoder.size={widths.summary}, or decoder.bridge=network."
+                f"decoder.bridge=state needs decoder.size ({size}) to equal the width of the encoding "
+                f"({sizes.summary}): set decoder.size={sizes.summary}, or decoder.bridge=network."
             )
         check_recurrent("decoder", cell, size, num_layers, dropout)
         self.bridge, self.size, self.num_layers, self.output_size = bridge, size, num_layers, size
-        self.context = None if context is None else context(size, widths)
+        self.context = None if context is None else context(size, sizes)
         self.max_source_length = None if self.context is None else self.context.max_source_length
-        self.before, self.input_feeding = attend == "before", input_feeding and attend == "after"
-        beside = widths.summary if bridge == "every" else 0
+        self.attends_before, self.input_feeding = attend == "before", input_feeding and attend == "after"
+        extra = sizes.summary if bridge == "every" else 0
         if self.context is not None:
-            beside += self.context.context_size if self.before else size if input_feeding else 0
+            extra += self.context.context_size if self.attends_before else size if input_feeding else 0
             self.out = nn.Linear(self.context.context_size + size, size, bias=False)
-            # torch's own beginning lets so little of what is read through that words are learnt three times as late.
+            # PyTorch's default initialization passes so little of the context that training takes three times as long.
             nn.init.xavier_uniform_(self.out.weight, nn.init.calculate_gain("tanh"))
-        self.layers = build_recurrent("decoder", cell, widths.inputs + beside, size, num_layers, dropout=dropout)
-        self.into: nn.Module = nn.Identity()
+        self.layers = build_recurrent("decoder", cell, sizes.inputs + extra, size, num_layers, dropout=dropout)
+        self.bridge_layer: nn.Module = nn.Identity()
         if bridge == "network":
-            self.into = nn.Sequential(nn.Linear(widths.summary, num_layers * size), nn.Tanh())
+            self.bridge_layer = nn.Sequential(nn.Linear(sizes.summary, num_layers * size), nn.Tanh())
         elif bridge == "first":
-            self.into = nn.Linear(widths.summary, widths.inputs + beside)
+            self.bridge_layer = nn.Linear(sizes.summary, sizes.inputs + extra)
 
     def prepare(self, memory: Memory) -> Memory:
         return memory if self.context is None else replace(memory, prepared=self.context.prepare(memory))
 
-    def forward(self, vectors: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
-        held, fed, place = self._begin(memory) if state is None else state
+    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+        hidden, previous, position = self._initial_state(memory) if state is None else state
         if self.bridge == "every":
-            vectors = torch.cat([vectors, memory.summary[:, None].expand(-1, vectors.shape[1], -1)], dim=-1)
-        number = vectors.shape[1]
-        if self.context is None or not (
-            self.before or self.input_feeding
-        ):  # no step waits for what the one before has read
-            output, held = self._advance(vectors, held)
-            read = None if self.context is None else self._read(output, memory, place)
-            if read is not None:
-                output = self._combine(read, output)
-            return self._decoded(output, [] if read is None else [read], (held, fed, place + number))
-        outputs, reads = [], []
-        for step in range(number):
-            present = vectors[:, step : step + 1]
-            if self.before:
-                read = self._read(_top(held), memory, place + step)
-                output, held = self._advance(torch.cat([present, read.context], dim=-1), held)
-            else:
-                output, held = self._advance(torch.cat([present, fed], dim=-1), held)
-                read = self._read(output, memory, place + step)
-            fed = self._combine(read, output)
-            outputs.append(fed)
-            reads.append(read)
-        return self._decoded(torch.cat(outputs, dim=1), reads, (held, fed, place + number))
-
-    def _begin(self, memory: Memory) -> tuple[Any, Tensor, int]:
-        """What is held, fed and counted before the first word."""
-        batch = len(memory.summary)
-        nothing = memory.summary.new_zeros(batch, self.num_layers, self.size)
-        if self.bridge == "state":
-            nothing = memory.summary[:, None].expand(-1, self.num_layers, -1)
-        elif self.bridge == "network":
-            nothing = self.into(memory.summary).view(batch, self.num_layers, self.size)
-        held: Any = (nothing, torch.zeros_like(nothing)) if isinstance(self.layers, nn.LSTM) else nothing
-        if self.bridge == "first":
-            _, held = self._advance(self.into(memory.summary)[:, None], held)
-        return held, memory.summary.new_zeros(batch, 1, self.size), 0
-
-    def _advance(self, vectors: Tensor, held: Any) -> tuple[Tensor, Any]:
-        output, held = self.layers(vectors, batch_first_state(held))
-        return output, batch_first_state(held)
-
-    def _read(self, query: Tensor, memory: Memory, place: int) -> AttentionOutput:
-        assert self.context is not None
-        return self.context(query, memory, torch.arange(place, place + query.shape[1], device=query.device))
-
-    def _combine(self, read: AttentionOutput, output: Tensor) -> Tensor:
-        """tanh(W [context; state]) (Luong et al. 2015, equation 5)."""
-        return torch.tanh(self.out(torch.cat([read.context, output], dim=-1)))
-
-    def _decoded(self, output: Tensor, reads: list[AttentionOutput], state: Any) -> DecoderOutput:
-        weights = [read.weights for read in reads if read.weights is not None]
-        log_probs = [read.log_prob for read in reads if read.log_prob is not None]
+            inputs = torch.cat([inputs, memory.summary[:, None].expand(-1, inputs.shape[1], -1)], dim=-1)
+        attended: list[AttentionOutput] = []
+        if self.context is None or not (self.attends_before or self.input_feeding):  # inputs need no previous output
+            output, hidden = self._recur(inputs, hidden)
+            if self.context is not None:
+                attended = [self._attend(output, memory, position)]
+                output = self._combine(attended[0], output)
+        else:
+            outputs = []
+            for step, current in enumerate(inputs.split(1, dim=1), position):  # (B, 1, D)
+                if self.attends_before:
+                    attended.append(self._attend(_top_layer(hidden), memory, step))
+                    output, hidden = self._recur(torch.cat([current, attended[-1].context], dim=-1), hidden)
+                else:
+                    output, hidden = self._recur(torch.cat([current, previous], dim=-1), hidden)
+                    attended.append(self._attend(output, memory, step))
+                previous = self._combine(attended[-1], output)
+                outputs.append(previous)
+            output = torch.cat(outputs, dim=1)
+        weights = [each.weights for each in attended if each.weights is not None]
+        log_probs = [each.log_prob for each in attended if each.log_prob is not None]
         return DecoderOutput(
             output,
-            state,
+            (hidden, previous, position + inputs.shape[1]),
             torch.cat(weights, dim=1) if weights else None,
             torch.cat(log_probs, dim=1) if log_probs else None,
         )
+
+    def _initial_state(self, memory: Memory) -> tuple[Any, Tensor, int]:
+        """Returns the hidden state, the output (B, 1, size) and the number of steps before the first step."""
+        batch = len(memory.summary)
+        initial = memory.summary.new_zeros(batch, self.num_layers, self.size)
+        if self.bridge == "state":
+            initial = memory.summary[:, None].expand(-1, self.num_layers, -1)
+        elif self.bridge == "network":
+            initial = self.bridge_layer(memory.summary).view(batch, self.num_layers, self.size)
+        hidden: Any = (initial, torch.zeros_like(initial)) if isinstance(self.layers, nn.LSTM) else initial
+        if self.bridge == "first":
+            _, hidden = self._recur(self.bridge_layer(memory.summary)[:, None], hidden)
+        return hidden, memory.summary.new_zeros(batch, 1, self.size), 0
+
+    def _recur(self, inputs: Tensor, hidden: Any) -> tuple[Tensor, Any]:
+        output, hidden = self.layers(inputs, swap_batch_and_layers(hidden))
+        return output, swap_batch_and_layers(hidden)
+
+    def _attend(self, query: Tensor, memory: Memory, position: int) -> AttentionOutput:
+        assert self.context is not None
+        return self.context(query, memory, torch.arange(position, position + query.shape[1], device=query.device))
+
+    def _combine(self, attended: AttentionOutput, output: Tensor) -> Tensor:
+        """tanh(W [context; state]) (Luong et al. 2015, equation 5)."""
+        return torch.tanh(self.out(torch.cat([attended.context, output], dim=-1)))
 
 
 def build_recurrent(
@@ -257,28 +257,28 @@ def build_recurrent(
     bidirectional: bool = False,
     dropout: float = 0.0,
 ) -> nn.RNNBase:
-    """Torch's recurrent layers, batch first; ``owner`` names the options in the errors raised."""
+    """Builds PyTorch's recurrent layers, batch first; ``owner`` prefixes option names in error messages."""
     check_recurrent(owner, cell, size, num_layers, dropout)
     cells: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-    between = dropout if num_layers > 1 else 0.0  # torch warns of dropout that has no place
+    between = dropout if num_layers > 1 else 0.0  # PyTorch warns of dropout with one layer
     return cells[cell](input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between)
 
 
 def check_recurrent(owner: str, cell: Cell, size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
-    """Refuses options of a recurrent network; ``owner`` names them."""
+    """Checks the options of a recurrent network; ``owner`` prefixes option names in error messages."""
     check_positive_integers(owner, size=size, num_layers=num_layers)
     if cell not in get_args(Cell):
         raise InputError(f"{owner}.cell must be one of {', '.join(get_args(Cell))}, got {cell!r}.")
     check_probability(f"{owner}.dropout", dropout)
 
 
-def batch_first_state(state: Any) -> Any:
-    """Torch's recurrent layers hold (layers, B, size), we hold (B, layers, size); from either to the other."""
+def swap_batch_and_layers(state: Any) -> Any:
+    """Converts between PyTorch's recurrent states (layers, B, size) and batch-first states (B, layers, size)."""
     if isinstance(state, tuple):
         return tuple(each.transpose(0, 1).contiguous() for each in state)
     return state.transpose(0, 1).contiguous()
 
 
-def _top(held: Any) -> Tensor:
-    """What the last layer holds: (B, 1, size)."""
-    return (held[0] if isinstance(held, tuple) else held)[:, -1:]
+def _top_layer(hidden: Any) -> Tensor:
+    """Returns the hidden state of the last layer: (B, 1, size)."""
+    return (hidden[0] if isinstance(hidden, tuple) else hidden)[:, -1:]

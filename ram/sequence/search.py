@@ -1,4 +1,4 @@
-"""Search: what a model says when it goes on by itself, sampled, the likeliest word by word, or by beam search."""
+"""Decoding of autoregressive models: sampling, greedy decoding and beam search."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from ram.corpora.vocabulary import END, PADDING, START, UNKNOWN
 from ram.sequence.autoregressive import AutoregressiveModel
 
 SPECIAL_TOKENS = [PADDING, UNKNOWN, START]
+"""Tokens that are never generated."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a beam search has found.
+    """A result of beam search.
 
     Attributes:
-        token_ids: without the end symbol.
-        log_prob: of all of them and the end symbol, in nats.
-        score: what it was ranked by.
-        ended: whether it ended by itself, rather than at the largest length.
+        token_ids: generated tokens, without the end symbol.
+        log_prob: log-probability of the tokens and the end symbol, in nats.
+        score: log-probability with length penalty, by which hypotheses are ranked.
+        ended: whether the end symbol was generated, rather than the maximum length reached.
     """
 
     token_ids: tuple[int, ...]
@@ -36,12 +37,12 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Search:
-    """How a model goes on by itself.
+    """Options of decoding in evaluation.
 
     Attributes:
-        beam_size: hypotheses followed at once; 1 takes the likeliest word at every step.
-        length_penalty: 0 ranks hypotheses by log-probability, 1 by its mean over the words.
-        max_length: words said, at most; None for twice the source's and ten, or for 40 where it is an image.
+        beam_size: number of hypotheses; 1 is greedy decoding.
+        length_penalty: exponent of the length by which log-probabilities are divided, in [0, 10].
+        max_length: maximum number of generated tokens; None for twice the source length plus 10, or 40 for images.
     """
 
     beam_size: int = 1
@@ -49,20 +50,20 @@ class Search:
     max_length: int | None = None
 
     def __post_init__(self) -> None:
-        check_beam(self.beam_size, self.length_penalty, where="task.search.")
+        _check_beam(self.beam_size, self.length_penalty, prefix="task.search.")
         check_positive_integers("task.search", max_length=self.max_length)
 
 
 def truncated_probabilities(
     logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
 ) -> Tensor:
-    """Probabilities of what may be sampled.
+    """Computes the probabilities from which tokens are sampled.
 
     Args:
         logits: (..., K).
-        temperature: what the logits are divided by, at least 0; towards 0 only the likeliest is left.
-        top_k: keep so many of the likeliest, at least 1; None keeps all (Fan et al. 2018).
-        top_p: of these keep the likeliest until their share has reached it, in (0, 1] (Holtzman et al. 2020).
+        temperature: divides the logits, at least 0; 0 gives the most probable token.
+        top_k: number of most probable tokens to keep, at least 1; None keeps all (Fan et al. 2018).
+        top_p: of these, keep the most probable ones up to this total probability, in (0, 1] (Holtzman et al. 2020).
 
     Returns:
         (..., K), summing to 1.
@@ -77,14 +78,14 @@ def truncated_probabilities(
     ranked = logits.gather(-1, order)
     if temperature == 0:
         top_k, temperature = 1, 1.0
-    share = ((ranked - ranked[..., :1]) / temperature).softmax(-1)  # of the largest, which is finite at any temperature
+    probs = ((ranked - ranked[..., :1]) / temperature).softmax(-1)  # the largest is 0, finite at any temperature
     if top_k is not None:
-        share[..., top_k:] = 0
-        share = share / share.sum(-1, keepdim=True)
+        probs[..., top_k:] = 0
+        probs = probs / probs.sum(-1, keepdim=True)
     if top_p < 1:
-        before = share.cumsum(-1) - share
-        share = torch.where(before < top_p, share, 0)
-    return torch.zeros_like(share).scatter(-1, order, share / share.sum(-1, keepdim=True))
+        preceding = probs.cumsum(-1) - probs
+        probs = torch.where(preceding < top_p, probs, 0)
+    return torch.zeros_like(probs).scatter(-1, order, probs / probs.sum(-1, keepdim=True))
 
 
 @torch.no_grad()
@@ -98,31 +99,32 @@ def sample(
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> list[list[int]]:
-    """What follows B beginnings of one length, up to the end symbol, which is left out, or to ``max_length`` words.
+    """Samples a continuation of each of B prefixes, up to the end symbol, which is removed, or ``max_length`` tokens.
 
     Args:
         model: in evaluation mode.
-        begun: (B, n) int64, with the start symbol.
-        max_length: of what follows, at least 1; a model that knows fewer places ends before.
-        memory: of B rows, what the model reads in.
-        temperature: see :func:`truncated_probabilities`, like the next two; 0 takes the likeliest word.
-        top_k: see there.
-        top_p: see there.
+        prefix: (B, n) int64, with the start symbol.
+        max_length: maximum number of generated tokens, at least 1; reduced to the positions of the model.
+        memory: the encoded sources, of B rows.
+        temperature: see :func:`truncated_probabilities`; 0 is greedy decoding.
+        top_k: see :func:`truncated_probabilities`.
+        top_p: see :func:`truncated_probabilities`.
         generator: of the samples.
     """
-    words, state, written = prefix, None, []
+    token_ids, state, generated = prefix, None, []
     ended = torch.zeros(len(prefix), dtype=torch.bool, device=prefix.device)
-    for _ in range(_longest(model, prefix, max_length)):
-        said = model.decode(words, memory, state)
-        state, logits = said.state, mask_special_tokens(said.logits[:, -1])
-        chosen = torch.multinomial(truncated_probabilities(logits, temperature, top_k, top_p), 1, generator=generator)
-        words = torch.where(ended[:, None], END, chosen)
-        ended = ended | (words[:, 0] == END)
-        written.append(words)
+    for _ in range(_limit_length(model, prefix, max_length)):
+        output = model.decode(token_ids, memory, state)
+        state, logits = output.state, mask_special_tokens(output.logits[:, -1])
+        probs = truncated_probabilities(logits, temperature, top_k, top_p)
+        sampled = torch.multinomial(probs, 1, generator=generator)  # (B, 1)
+        token_ids = torch.where(ended[:, None], END, sampled)
+        ended = ended | (token_ids[:, 0] == END)
+        generated.append(token_ids)
         if ended.all():
             break
-    rows_written = torch.cat(written, dim=1).tolist()
-    return [row[: row.index(END)] if END in row else row for row in rows_written]
+    rows = torch.cat(generated, dim=1).tolist()
+    return [row[: row.index(END)] if END in row else row for row in rows]
 
 
 @torch.no_grad()
@@ -135,73 +137,61 @@ def beam_search(
     length_penalty: float = 1.0,
     n_best: int = 1,
 ) -> list[list[Hypothesis]]:
-    """The best of what may follow B beginnings, the best first.
+    """Finds the most probable continuations of each of B prefixes, best first.
 
-    A hypothesis that has ended keeps its place in the beam, and the search goes on with the others until all have
-    ended: a beam of 1 takes the likeliest word at every step. They are ranked by log-probability over
-    length^length_penalty, the end symbol counted (Wu et al. 2016, section 7, with their alpha and without their
-    constants).
+    An ended hypothesis keeps its place in the beam. The score is log-probability / length^length_penalty, where the
+    length includes the end symbol (Wu et al. 2016, section 7, with their alpha and without their constants).
 
     Args:
         model: in evaluation mode.
-        begun: (B, n) int64, with the start symbol.
-        max_length: of what follows, at least 1; a model that knows fewer places ends before.
-        memory: of B rows, what the model reads in.
-        beam_size: how many hypotheses are followed, at least 1.
-        length_penalty: 0 ranks by log-probability, which favours what is short.
-        n_best: how many to tell, from 1 to ``beam_size``.
+        prefix: (B, n) int64, with the start symbol.
+        max_length: maximum number of generated tokens, at least 1; reduced to the positions of the model.
+        memory: the encoded sources, of B rows.
+        beam_size: number of hypotheses of a row, at least 1; 1 is greedy decoding.
+        length_penalty: in [0, 10]; 0 ranks by log-probability, which favors short hypotheses.
+        n_best: number of hypotheses to return, in [1, beam_size].
 
     Returns:
-        B times ``n_best`` hypotheses, or fewer where there are no more.
+        B lists of ``n_best`` hypotheses, or of fewer if there are no more.
     """
-    check_beam(beam_size, length_penalty)
+    _check_beam(beam_size, length_penalty)
     if not 1 <= n_best <= beam_size:
         raise InputError(f"n_best must be in 1 .. beam_size ({beam_size}), got {n_best}.")
-    max_length = _longest(model, prefix, max_length)
-    device, rows = prefix.device, len(prefix)
-    found: list[list[Hypothesis]] = [[] for _ in range(rows)]
-    alive = list(range(rows))  # the rows that go on, each with beam_size hypotheses side by side
-    memory = index_rows(memory, torch.arange(rows, device=device).repeat_interleave(beam_size))
-    words, state = prefix.repeat_interleave(beam_size, dim=0), None
-    written = torch.zeros(rows, beam_size, 0, dtype=torch.int64, device=device)
-    total = torch.full((rows, beam_size), -math.inf, device=device)
-    total[:, 0] = 0  # at first all are one
+    max_length = _limit_length(model, prefix, max_length)
+    device, batch = prefix.device, len(prefix)
+    finished: list[list[Hypothesis]] = [[] for _ in range(batch)]
+    active = list(range(batch))  # A rows of the batch with unfinished hypotheses, beam_size adjacent ones each
+    memory = index_rows(memory, torch.arange(batch, device=device).repeat_interleave(beam_size))
+    token_ids, state = prefix.repeat_interleave(beam_size, dim=0), None
+    generated = torch.zeros(batch, beam_size, 0, dtype=torch.int64, device=device)
+    scores = torch.full((batch, beam_size), -math.inf, device=device)
+    scores[:, 0] = 0  # the hypotheses of a row are equal at first: extend one of them
     for length in range(1, max_length + 1):
-        said = model.decode(words, memory, state)
-        log_probs = mask_special_tokens(said.logits[:, -1]).log_softmax(-1).view(len(alive), beam_size, -1)
-        best, where = (total[..., None] + log_probs).flatten(1).topk(beam_size)
-        parent, word = where // log_probs.shape[-1], where % log_probs.shape[-1]
-        room = torch.tensor([beam_size - len(found[row]) for row in alive], device=device)
-        best[torch.arange(beam_size, device=device) >= room[:, None]] = -math.inf
-        written = torch.cat([written.gather(1, parent[..., None].expand_as(written)), word[..., None]], dim=-1)
-        over = (best > -math.inf) & ((word == END) | (length == max_length))
-        for number, place in over.nonzero().tolist():
-            said_words, log_prob = written[number, place].tolist(), float(best[number, place])
-            ended = said_words[-1] == END
-            kept = tuple(said_words[:-1] if ended else said_words)
-            found[alive[number]].append(Hypothesis(kept, log_prob, log_prob / length**length_penalty, ended))
-        total = best.masked_fill(over, -math.inf)
-        going_on = (total > -math.inf).any(1).nonzero()[:, 0]
-        if not len(going_on):
+        output = model.decode(token_ids, memory, state)
+        log_probs = mask_special_tokens(output.logits[:, -1]).log_softmax(-1).view(len(active), beam_size, -1)
+        best, flat_index = (scores[..., None] + log_probs).flatten(1).topk(beam_size)  # (A, beam_size)
+        parent, token = flat_index // log_probs.shape[-1], flat_index % log_probs.shape[-1]
+        places = torch.tensor([beam_size - len(finished[row]) for row in active], device=device)
+        best[torch.arange(beam_size, device=device) >= places[:, None]] = -math.inf
+        generated = torch.cat([generated.gather(1, parent[..., None].expand_as(generated)), token[..., None]], dim=-1)
+        over = (best > -math.inf) & ((token == END) | (length == max_length))
+        for index, beam in over.nonzero().tolist():
+            hypothesis = _finish(generated[index, beam].tolist(), float(best[index, beam]), length_penalty)
+            finished[active[index]].append(hypothesis)
+        scores = best.masked_fill(over, -math.inf)
+        remaining = (scores > -math.inf).any(1).nonzero()[:, 0]
+        if not len(remaining):
             break
-        alive = [alive[number] for number in going_on.tolist()]
-        before = (going_on[:, None] * beam_size + parent[going_on]).flatten()
-        total, written = total[going_on], written[going_on]
-        memory, state = index_rows(memory, before), index_rows(said.state, before)
-        words = word[going_on].view(-1, 1)
-    return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:n_best] for each in found]
-
-
-def check_beam(beam_size: int, length_penalty: float, where: str = "") -> None:
-    """Refuses options of a beam search; ``where`` is written before their names."""
-    if beam_size < 1:
-        raise InputError(f"{where}beam_size must be at least 1, got {beam_size}.")
-    if not 0 <= length_penalty <= 10:
-        raise InputError(f"{where}length_penalty must be in [0, 10], got {length_penalty}.")
+        active = [active[index] for index in remaining.tolist()]
+        rows = (remaining[:, None] * beam_size + parent[remaining]).flatten()
+        scores, generated = scores[remaining], generated[remaining]
+        memory, state = index_rows(memory, rows), index_rows(output.state, rows)
+        token_ids = token[remaining].view(-1, 1)
+    return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:n_best] for each in finished]
 
 
 def index_rows(tree: Any, rows: Tensor) -> Any:
-    """Of every tensor in dataclasses, tuples and lists the given rows; all else as it is."""
+    """Indexes dimension 0 of every tensor in nested dataclasses, tuples and lists; returns other objects unchanged."""
     if isinstance(tree, Tensor):
         return tree[rows]
     if isinstance(tree, (tuple, list)):
@@ -212,13 +202,27 @@ def index_rows(tree: Any, rows: Tensor) -> Any:
 
 
 def mask_special_tokens(logits: Tensor) -> Tensor:
-    """Logits (..., K) of what may be said: what is no word has none."""
+    """Returns logits (..., K) with -inf for SPECIAL_TOKENS."""
     logits = logits.clone()
     logits[..., SPECIAL_TOKENS] = -math.inf
     return logits
 
 
-def _longest(model: AutoregressiveModel, prefix: Tensor, max_length: int) -> int:
+def _finish(token_ids: list[int], log_prob: float, length_penalty: float) -> Hypothesis:
+    ended = token_ids[-1] == END
+    score = log_prob / len(token_ids) ** length_penalty
+    return Hypothesis(tuple(token_ids[:-1] if ended else token_ids), log_prob, score, ended)
+
+
+def _check_beam(beam_size: int, length_penalty: float, prefix: str = "") -> None:
+    if beam_size < 1:
+        raise InputError(f"{prefix}beam_size must be at least 1, got {beam_size}.")
+    if not 0 <= length_penalty <= 10:
+        raise InputError(f"{prefix}length_penalty must be in [0, 10], got {length_penalty}.")
+
+
+def _limit_length(model: AutoregressiveModel, prefix: Tensor, max_length: int) -> int:
+    """Returns the largest number of tokens, at least 1, that the positions of the model permit."""
     if max_length < 1:
         raise InputError(f"max_length must be at least 1, got {max_length}.")
     return max_length if model.max_length is None else max(1, min(max_length, model.max_length - prefix.shape[1] + 1))

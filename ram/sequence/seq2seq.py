@@ -1,4 +1,4 @@
-"""Models that turn one sequence into another: an encoder with a decoder, or a language model that goes on."""
+"""Sequence-to-sequence models: encoder-decoder models and decoder-only language models."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_factory
 from ram.attention import AttentionOutput
 from ram.attention.selection import Unnormalised
 from ram.corpora.vocabulary import PADDING, START
 from ram.sequence.autoregressive import DecoderModel, LanguageModel
 from ram.sequence.decoders import Decoder, DecoderSizes, Memory
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.encoders import Encoder, EncoderOutput, shortest
+from ram.sequence.encoders import Encoder, EncoderOutput, build_encoder, smallest_limit
 from ram.sequence.output import ModelOutput
 from ram.sequence.pooling import LastState, Pooling
 
-ReadOrSaid = TypeVar("ReadOrSaid", EncoderOutput, AttentionOutput, ModelOutput)
+Output = TypeVar("Output", EncoderOutput, AttentionOutput, ModelOutput)
 
 
 class Seq2SeqModel(nn.Module):
-    """Says a target in the light of a source.
+    """Base class of models of a target sequence given a source sequence.
 
     Attributes:
-        feature_size: width of what is known before a choice.
-        copies: whether it may say a word of the source that is not known.
-        models_source: whether it also says the source.
-        max_source_length: how many words a source may have; None for any number.
-        max_length: how many words it may be given to go on from; None for any number.
+        feature_size: width of ``features``.
+        can_copy: whether the model can copy source tokens, also those out of the target vocabulary.
+        models_source: whether the model also predicts the source tokens.
+        max_source_length: largest length of a source; None for any.
+        max_length: largest number of input tokens of :meth:`decode`; None for any.
     """
 
     feature_size: int
@@ -43,53 +42,58 @@ class Seq2SeqModel(nn.Module):
     max_length: int | None = None
 
     def forward(
-        self, numbers: Tensor, lengths: Tensor, inputs: Tensor, copies: Tensor | None = None, need_weights: bool = False
+        self,
+        token_ids: Tensor,
+        lengths: Tensor,
+        inputs: Tensor,
+        copy_ids: Tensor | None = None,
+        need_weights: bool = False,
     ) -> ModelOutput:
-        """What comes after every word of the target, the words before it being known.
+        """Predicts every token of the target from the source and the preceding target tokens.
 
         Args:
-            numbers: (B, N) int64, of the source.
-            lengths: (B,) int64, how many of each row count.
-            inputs: (B, T) int64, the start symbol and the target; anything after its end.
-            copies: (B, N) int64, the numbers of the source's words among those of the target; the unknown ones have
-                numbers above them.
-            need_weights: tell the weights, where a faster way could do without.
+            token_ids: (B, N) int64, the source.
+            lengths: (B,) int64, lengths of the source.
+            inputs: (B, T) int64, the start symbol and the target; arbitrary after the end of the target.
+            copy_ids: (B, N) int64, ids of the source tokens in the target vocabulary; those out of vocabulary have ids
+                above it.
+            need_weights: return attention weights also where this requires a slower implementation.
 
         Returns:
-            ``logits`` (B, T, K), K counting what can be copied; ``known`` (B, T, D).
+            ``logits`` (B, T, K), where K includes the ids of ``copy_ids``, and ``features`` (B, T, D).
         """
-        raise TypeError(f"{type(self).__name__} does not say how it translates.")
+        raise TypeError(f"{type(self).__name__} does not implement forward.")
 
     def prefix_length(self, source_length: int) -> int:
-        """How many of its positions are taken before a target's first word, after a source of so many."""
+        """Returns the number of tokens before the target in :meth:`decode`."""
         return 1
 
     def start_decoding(
-        self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None
+        self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None
     ) -> tuple[Tensor, Memory | None]:
-        """What stands before the first word (B, n), of sources of one length, and what to read while going on."""
-        raise TypeError(f"{type(self).__name__} does not say how it begins.")
+        """Returns the prefix (B, n) before the target and the memory for :meth:`decode`, for sources of one length."""
+        raise TypeError(f"{type(self).__name__} does not implement start_decoding.")
 
-    def decode(self, words: Tensor, memory: Memory | None, state: Any = None) -> ModelOutput:
-        """Goes on by words (B, T)."""
-        raise TypeError(f"{type(self).__name__} does not say how it goes on.")
+    def decode(self, token_ids: Tensor, memory: Memory | None, state: Any = None) -> ModelOutput:
+        """Decodes from tokens (B, T); see :class:`ram.sequence.autoregressive.AutoregressiveModel`."""
+        raise TypeError(f"{type(self).__name__} does not implement decode.")
 
 
 class EncoderDecoder(DecoderModel, Seq2SeqModel):
-    """An encoder, and a decoder that is given what it has read (Sutskever et al. 2014; Bahdanau et al. 2015).
+    """An encoder and a decoder (Sutskever et al. 2014; Bahdanau et al. 2015).
 
     Args:
-        source_size: how many words a source is made of.
-        target_size: how many words can be said, K.
-        shared: whether both are the same words, which then have the same vectors.
-        embedding: builds the vectors of words from their number.
-        encoder: builds what reads the source from the words' width.
-        reader: builds what makes one vector of it from the encoder's width and directions.
-        decoder: builds what speaks.
-        dropout: share of what the decoder says that is dropped in training.
-        tied: the vectors of target words are the weights of the answer too (Press and Wolf 2017); needs one width.
-        copy: say words of the source with the weight that attention gives them, in the share that a gate leaves (See et
-            al. 2017, equations 8 and 9); needs a decoder that weighs the source.
+        source_size: size of the source vocabulary.
+        target_size: size of the target vocabulary, K.
+        shared: whether both are one vocabulary, with one token embedding.
+        embedding: builds a token embedding from the vocabulary size.
+        encoder: builds the encoder from the width of the embeddings.
+        decoder: builds the decoder.
+        pooling: builds the pooling of the encoder's outputs into the summary of the source.
+        dropout: dropout probability of the decoder's outputs.
+        tie_embeddings: share the weights of the target embeddings and of the output projection; needs equal widths.
+        copy: copy source tokens with the attention weights as probabilities, where a gate mixes generation and copying
+            (See et al. 2017, equations 8 and 9); needs a decoder with attention.
     """
 
     def __init__(
@@ -105,65 +109,71 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
         tie_embeddings: bool = False,
         copy: bool = False,
     ) -> None:
-        source_words = embedding(source_size)
-        target_words = source_words if shared else embedding(target_size)
-        check_factory("encoder", encoder, Encoder, "texts, such as encoder=lstm")
-        read_by, width = encoder(source_words.size), target_words.size
-        output_layers = pooling(read_by.output_size, read_by.directions)
-        said_by = decoder(DecoderSizes(width, width, read_by.output_size, output_layers.output_size))
-        super().__init__(target_words, said_by, target_size, dropout, tie_embeddings)
-        self.source_embedding, self.encoder, self.pooling, self.can_copy = source_words, read_by, output_layers, copy
-        self.max_source_length = shortest(self.encoder.max_length, self.decoder.max_source_length)
+        source_embedding = embedding(source_size)
+        target_embedding = source_embedding if shared else embedding(target_size)
+        width = target_embedding.size
+        built_encoder = build_encoder(encoder, source_embedding.size)
+        built_pooling = pooling(built_encoder.output_size, built_encoder.num_directions)
+        sizes = DecoderSizes(width, width, built_encoder.output_size, built_pooling.output_size)
+        super().__init__(target_embedding, decoder(sizes), target_size, dropout, tie_embeddings)
+        self.source_embedding, self.encoder, self.pooling = source_embedding, built_encoder, built_pooling
+        self.can_copy = copy
+        self.max_source_length = smallest_limit(self.encoder.max_length, self.decoder.max_source_length)
         if copy and any(isinstance(module, Unnormalised) for module in self.decoder.modules()):
-            raise InputError("task.model.copy=true needs weights that are shares, not attention=unnormalised.")
+            raise InputError("task.model.copy=true needs normalized attention weights: set another select.")
         self.gate = nn.Linear(self.decoder.output_size + width, 1) if copy else None
 
     def forward(
-        self, numbers: Tensor, lengths: Tensor, inputs: Tensor, copies: Tensor | None = None, need_weights: bool = False
+        self,
+        token_ids: Tensor,
+        lengths: Tensor,
+        inputs: Tensor,
+        copy_ids: Tensor | None = None,
+        need_weights: bool = False,
     ) -> ModelOutput:
-        return self.decode(inputs, self._encode(numbers, lengths, copies), need_weights=need_weights)
+        return self.decode(inputs, self._encode(token_ids, lengths, copy_ids), need_weights=need_weights)
 
     def start_decoding(
-        self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None
+        self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None
     ) -> tuple[Tensor, Memory | None]:
-        return torch.full_like(numbers[:, :1], START), self._encode(numbers, lengths, copies)
+        return torch.full_like(token_ids[:, :1], START), self._encode(token_ids, lengths, copy_ids)
 
-    def _encode(self, numbers: Tensor, lengths: Tensor, copies: Tensor | None) -> Memory:
-        vectors = self.source_embedding(numbers)
-        encoded = _soft(self.encoder(vectors, lengths))
-        summary = _soft(self.pooling(encoded.output, lengths)).context
-        return self.decoder.prepare(Memory(vectors, encoded.output, lengths, summary, copies))
+    def _encode(self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None) -> Memory:
+        vectors = self.source_embedding(token_ids)
+        encoded = _refuse_hard_choices(self.encoder(vectors, lengths))
+        summary = _refuse_hard_choices(self.pooling(encoded.output, lengths)).context
+        return self.decoder.prepare(Memory(vectors, encoded.output, lengths, summary, copy_ids))
 
     def decode(
-        self, words: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False
+        self, token_ids: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False
     ) -> ModelOutput:
         assert memory is not None
-        vectors = self.embed(words)
+        vectors = self.embed(token_ids)
         decoded = self.decoder(vectors, memory, state, need_weights or self.can_copy)
-        output = self.dropout(decoded.output)
-        said = self._output(decoded, output)
+        dropped = self.dropout(decoded.output)
+        output = self._output(decoded, dropped)
         if self.gate is None:
-            return said
+            return output
         if decoded.weights is None:
-            raise InputError("task.model.copy=true needs a decoder that weighs the source, such as decoder=luong.")
-        if memory.copies is None:
-            raise InputError("A model that copies must be told the numbers of the source's words: give it copies.")
-        own = self.gate(torch.cat([output, vectors], dim=-1)).sigmoid()
-        logits, copied = copy_distribution(said.logits, decoded.weights, memory.copies, own)
-        return replace(said, logits=logits, copied=copied)
+            raise InputError("task.model.copy=true needs a decoder with attention, such as decoder=luong.")
+        if memory.copy_ids is None:
+            raise InputError("A model with task.model.copy=true needs copy_ids, the target ids of the source tokens.")
+        generated = self.gate(torch.cat([dropped, vectors], dim=-1)).sigmoid()  # (B, T, 1)
+        logits, copied = copy_distribution(output.logits, decoded.weights, memory.copy_ids, generated)
+        return replace(output, logits=logits, copied=copied)
 
 
 class DecoderOnly(Seq2SeqModel):
-    """One language model over the source, the start symbol and the target.
+    """A language model of the sequence: start symbol, source, start symbol, target.
 
     Args:
-        source_size: how many words there are, of sources and targets alike.
-        target_size: the same.
-        shared: true, for both are the same words.
-        embedding: builds the vectors of words from their number.
-        encoder: builds what sees them in context from their width; it looks back alone.
-        dropout: share of what the encoder says that is dropped in training.
-        tied: the vectors of words are the weights of the answer too; needs one width.
+        source_size: size of the vocabulary of sources and targets.
+        target_size: equal to ``source_size``.
+        shared: must be true.
+        embedding: builds the token embedding from the vocabulary size.
+        encoder: builds the encoder, which must be causal, from the width of the embeddings.
+        dropout: dropout probability of the encoder's outputs.
+        tie_embeddings: share the weights of the embeddings and of the output projection; needs equal widths.
     """
 
     models_source = True
@@ -180,73 +190,77 @@ class DecoderOnly(Seq2SeqModel):
     ) -> None:
         super().__init__()
         if not shared:
-            raise InputError(
-                "A language model that goes on from the source needs one vocabulary: set task.shared_vocabulary=true."
-            )
+            raise InputError("A decoder-only model needs one vocabulary: set task.shared_vocabulary=true.")
         self.model = LanguageModel(target_size, embedding, encoder, dropout, tie_embeddings)
         self.feature_size, self.max_length = self.model.embedding.size, self.model.max_length
-        self.max_source_length = None if self.max_length is None else self.max_length - 3  # two starts and a word
+        self.max_source_length = (
+            None if self.max_length is None else self.max_length - 3
+        )  # two start symbols, one token
 
     def forward(
-        self, numbers: Tensor, lengths: Tensor, inputs: Tensor, copies: Tensor | None = None, need_weights: bool = False
+        self,
+        token_ids: Tensor,
+        lengths: Tensor,
+        inputs: Tensor,
+        copy_ids: Tensor | None = None,
+        need_weights: bool = False,
     ) -> ModelOutput:
-        number, steps = numbers.shape[1], inputs.shape[1]
-        ahead = torch.cat([torch.full_like(numbers[:, :1], START), numbers], dim=1)
-        place = 1 + lengths[:, None] + torch.arange(steps, device=inputs.device)  # of the target's words
-        whole = torch.cat([ahead, torch.full_like(inputs, PADDING)], dim=1).scatter(1, place, inputs)
-        # The longest source and the longest target need not be those of one row.
-        filled_up = ((inputs != PADDING).flip(1).cumsum(1) == 0).sum(1)
-        ends = 1 + lengths + steps - filled_up
+        source_length, steps = token_ids.shape[1], inputs.shape[1]
+        prefix = torch.cat([torch.full_like(token_ids[:, :1], START), token_ids], dim=1)
+        position = 1 + lengths[:, None] + torch.arange(steps, device=inputs.device)  # (B, T), of the target tokens
+        sequence = torch.cat([prefix, torch.full_like(inputs, PADDING)], dim=1).scatter(1, position, inputs)
+        # The longest source and the longest target may be in different rows: cut columns that are padding in all rows.
+        trailing_padding = ((inputs != PADDING).flip(1).cumsum(1) == 0).sum(1)
+        ends = 1 + lengths + steps - trailing_padding
         longest = int(ends.max())
-        said = _soft(self.model(whole[:, :longest], ends))
-        place = place.clamp(max=longest - 1)
-        rows = torch.arange(len(numbers), device=numbers.device)[:, None]
+        output = _refuse_hard_choices(self.model(sequence[:, :longest], ends))
+        position = position.clamp(max=longest - 1)
+        rows = torch.arange(len(token_ids), device=token_ids.device)[:, None]
         return ModelOutput(
-            logits=said.logits[rows, place],
-            features=said.features[:, None].expand(-1, steps, -1),
-            source_logits=said.logits[:, :number],
+            logits=output.logits[rows, position],
+            features=output.features[:, None].expand(-1, steps, -1),
+            source_logits=output.logits[:, :source_length],
         )
 
     def prefix_length(self, source_length: int) -> int:
         return source_length + 2
 
     def start_decoding(
-        self, numbers: Tensor, lengths: Tensor, copies: Tensor | None = None
+        self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None
     ) -> tuple[Tensor, Memory | None]:
-        start = torch.full_like(numbers[:, :1], START)
-        return torch.cat([start, numbers, start], dim=1), None
+        start = torch.full_like(token_ids[:, :1], START)
+        return torch.cat([start, token_ids, start], dim=1), None
 
-    def decode(self, words: Tensor, memory: Memory | None, state: Any = None) -> ModelOutput:
-        return self.model.decode(words, None, state)
+    def decode(self, token_ids: Tensor, memory: Memory | None, state: Any = None) -> ModelOutput:
+        return self.model.decode(token_ids, None, state)
 
 
-def copy_distribution(logits: Tensor, weights: Tensor, copies: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Words of the model's own, and words of the source (See et al. 2017, equation 9).
+def copy_distribution(logits: Tensor, weights: Tensor, copy_ids: Tensor, generated: Tensor) -> tuple[Tensor, Tensor]:
+    """Mixes generation from the vocabulary and copying from the source (See et al. 2017, equation 9).
 
     Args:
-        logits: (B, T, K), of its own words.
-        weights: (B, T, N), what each word of the source counts, at most 1 together.
-        copies: (B, N) int64, the number of each; from K on those that are not known.
-        own: (B, T, 1), the share of its own words, in (0, 1).
+        logits: (B, T, K), of generation.
+        weights: (B, T, N), attention weights over the source, with a sum of at most 1.
+        copy_ids: (B, N) int64, ids of the source tokens; from K on those out of vocabulary.
+        generated: (B, T, 1), the gate: probability of generation, in (0, 1).
 
     Returns:
-        (B, T, K'), the logarithms of the shares of all words, the same word's added; and (B, T), the share copied.
+        Log-probabilities (B, T, K'), where K' includes the largest of ``copy_ids``, and the copied probability (B, T).
     """
-    extra = max(0, int(copies.max()) + 1 - logits.shape[-1])
-    taken = (1 - own) * weights
-    copied = taken.sum(-1, keepdim=True)
-    share = torch.cat([(1 - copied) * logits.softmax(-1), logits.new_zeros(*logits.shape[:2], extra)], dim=-1)
-    share = share.scatter_add(-1, copies[:, None].expand_as(weights), taken)
-    logarithms = share.clamp(min=torch.finfo(share.dtype).tiny).log()
-    if extra:  # of what only other texts of the batch hold nothing can be copied
-        held = copies.new_zeros(len(copies), share.shape[-1]).scatter(1, copies, 1).bool()
-        held[:, : logits.shape[-1]] = True
-        logarithms = logarithms.masked_fill(~held[:, None], -math.inf)
-    return logarithms, copied[..., 0]
+    extra = max(0, int(copy_ids.max()) + 1 - logits.shape[-1])
+    copy_probs = (1 - generated) * weights
+    copied = copy_probs.sum(-1, keepdim=True)
+    probs = torch.cat([(1 - copied) * logits.softmax(-1), logits.new_zeros(*logits.shape[:2], extra)], dim=-1)
+    probs = probs.scatter_add(-1, copy_ids[:, None].expand_as(weights), copy_probs)
+    log_probs = probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
+    if extra:  # tokens out of vocabulary that only other sources of the batch contain have probability 0
+        possible = copy_ids.new_zeros(len(copy_ids), probs.shape[-1]).scatter(1, copy_ids, 1).bool()
+        possible[:, : logits.shape[-1]] = True
+        log_probs = log_probs.masked_fill(~possible[:, None], -math.inf)
+    return log_probs, copied[..., 0]
 
 
-def _soft(read: ReadOrSaid) -> ReadOrSaid:
-    """What reads a source makes no hard choices."""
-    if read.log_prob is not None:
-        raise InputError("An encoder of sources makes no hard choices: leave them to the decoder's attention.")
-    return read
+def _refuse_hard_choices(output: Output) -> Output:
+    if output.log_prob is not None:
+        raise InputError("The encoder of a source cannot use hard attention: use it in the decoder's context.")
+    return output

@@ -15,70 +15,75 @@ from ram.attention.positions import Positions, SinusoidalPositions
 from ram.attention.scores import ScaledDot
 from ram.attention.selection import Soft
 from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
-from ram.sequence.encoders import Encoder, EncoderOutput, shortest
+from ram.sequence.encoders import Encoder, EncoderOutput, smallest_limit
+
+KeysValues = tuple[Tensor, Tensor]
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and a network for every element, both beside a residual connection (Vaswani et al. 2017).
+    """Self-attention and a feed-forward network, each with a residual connection (Vaswani et al. 2017).
 
-    Each normalises what it reads, rather than what comes out, and so trains without a warm-up (Xiong et al. 2020).
+    The input of each is normalized, not its output, so that no warm-up of the learning rate is needed (Xiong et al.
+    2020).
 
     Args:
-        attention: of queries, keys and values of one width.
-        hidden_size: width of the network's hidden layer.
-        dropout: share of what either adds that is dropped in training.
+        self_attention: of queries, keys and values of one width.
+        hidden_size: width of the hidden layer of the network.
+        dropout: dropout probability of each residual branch.
     """
 
-    def __init__(self, attention: MultiHeadAttention, hidden_size: int, dropout: float) -> None:
+    def __init__(self, self_attention: MultiHeadAttention, hidden_size: int, dropout: float) -> None:
         super().__init__()
-        size = attention.query.in_features
-        self.attention = attention
-        self.attention_norm, self.network_norm = nn.LayerNorm(size), nn.LayerNorm(size)
+        size = self_attention.query.in_features
+        self.self_attention = self_attention
+        self.self_attention_norm, self.network_norm = nn.LayerNorm(size), nn.LayerNorm(size)
         self.network = nn.Sequential(nn.Linear(size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, size))
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, vectors: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
-        """(B, Q, D), seen by itself and by ``past``, the keys and values before it.
+        self, inputs: Tensor, mask: Tensor | None, past: KeysValues | None = None
+    ) -> tuple[Tensor, KeysValues, Tensor | None]:
+        """Applies the layer to inputs (B, Q, D) that follow the keys and values ``past``.
 
         Returns:
-            (B, Q, D), all keys and values so far, and the log-probabilities (B, Q) of hard choices.
+            Outputs (B, Q, D), the keys and values up to the last input, and the log-probabilities (B, Q) of hard
+            choices.
         """
-        vectors, known, log_prob = self.attend(vectors, mask, past)
-        return self.transform(vectors), known, log_prob
+        outputs, present, log_prob = self.attend_to_self(inputs, mask, past)
+        return self.transform(outputs), present, log_prob
 
-    def attend(
-        self, vectors: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
-        """The first half: as :meth:`forward`, without the network."""
-        normalised = self.attention_norm(vectors)
-        keys, values = self.attention.project(normalised, normalised)
+    def attend_to_self(
+        self, inputs: Tensor, mask: Tensor | None, past: KeysValues | None = None
+    ) -> tuple[Tensor, KeysValues, Tensor | None]:
+        """Like :meth:`forward`, without the network."""
+        normalized = self.self_attention_norm(inputs)
+        keys, values = self.self_attention.project(normalized, normalized)
         if past is not None:
             keys, values = torch.cat([past[0], keys], dim=1), torch.cat([past[1], values], dim=1)
-        stand = torch.arange(keys.shape[1] - vectors.shape[1], keys.shape[1], device=vectors.device)
-        read = self.attention.attend(normalised, keys, values, mask, stand)
-        return vectors + self.dropout(read.context), (keys, values), read.log_prob
+        step = torch.arange(keys.shape[1] - inputs.shape[1], keys.shape[1], device=inputs.device)
+        attended = self.self_attention.attend(normalized, keys, values, mask, step)
+        return inputs + self.dropout(attended.context), (keys, values), attended.log_prob
 
-    def transform(self, vectors: Tensor) -> Tensor:
-        """The second half: the network, for every element alone."""
-        return vectors + self.dropout(self.network(self.network_norm(vectors)))
+    def transform(self, inputs: Tensor) -> Tensor:
+        """Applies the network and its residual connection."""
+        return inputs + self.dropout(self.network(self.network_norm(inputs)))
 
 
 class TransformerEncoder(Encoder):
     """Layers of self-attention (Vaswani et al. 2017, section 3.1).
 
     Args:
-        input_size: width of the vectors.
-        size: width of every layer; vectors of another are mapped to it.
-        num_layers: how deep.
-        num_heads: H, which divides ``size``.
-        hidden_size: width of the networks' hidden layers; None for four times ``size``.
-        dropout: share of what layers add that is dropped in training.
-        causal: let no element see what comes after it.
-        positions: builds what tells places apart from the width.
-        score: builds what compares queries with keys in a head.
-        select: builds what turns the scores into weights.
+        input_size: width of the inputs.
+        size: width of the layers; inputs of another width are projected to it.
+        num_layers: number of layers.
+        num_heads: number of heads, a divisor of ``size``.
+        hidden_size: width of the hidden layers of the networks; None for four times ``size``.
+        dropout: dropout probability of the embeddings and of the residual branches.
+        causal: mask later positions.
+        positions: builds the positional encoding from the width.
+        score: builds the score of a head from the widths of queries and keys.
+        select: builds the selection from the width of a query.
+        attention_dropout: probability of dropping an attention weight in training.
     """
 
     layers: Any
@@ -95,96 +100,108 @@ class TransformerEncoder(Encoder):
         positions: Callable[[int], Positions] = SinusoidalPositions,
         score: Callable[[int, int], Score] = ScaledDot,
         select: Callable[[int], Select] = Soft,
+        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         hidden_size = 4 * size if hidden_size is None else hidden_size
-        check_positive_integers(
-            "encoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size
-        )
-        check_probability("encoder.dropout", dropout)
+        _check_options("encoder", size, num_layers, num_heads, hidden_size, dropout, attention_dropout)
         self.output_size, self.causal = size, causal
-        self.into: nn.Module = nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
+        self.projection = _projection(input_size, size)
         self.positions = positions(size)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             TransformerLayer(
-                MultiHeadAttention(size, num_heads=num_heads, score=score, select=select), hidden_size, dropout
+                MultiHeadAttention(size, num_heads=num_heads, score=score, select=select, dropout=attention_dropout),
+                hidden_size,
+                dropout,
             )
             for _ in range(num_layers)
         )
-        self.max_length = shortest(self.positions.max_length, self.layers[0].attention.score.max_length)
+        self.max_length = smallest_limit(self.positions.max_length, self.layers[0].self_attention.score.max_length)
         self.norm = nn.LayerNorm(size)
 
-    def forward(self, vectors: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
+    def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
         past = state or [None] * len(self.layers)
-        before = 0 if past[0] is None else past[0][0].shape[1]
-        number = vectors.shape[1]
+        offset, length = 0 if past[0] is None else past[0][0].shape[1], inputs.shape[1]
         if self.causal:
-            mask = causal_mask(before + number, number, device=vectors.device)
+            mask = causal_mask(offset + length, length, device=inputs.device)
         else:
-            mask = padding_mask(lengths, number)
-        hidden = self.dropout(self.positions(self.into(vectors), before))
-        states, log_prob = [], None
-        for layer, known in zip(self.layers, past, strict=True):
-            hidden, new, chosen = layer(hidden, mask, known)
-            states.append(new)
-            if chosen is not None:
-                log_prob = chosen if log_prob is None else log_prob + chosen
-        return EncoderOutput(self.norm(hidden), states, log_prob)
+            mask = padding_mask(lengths, length)
+        hidden = self.dropout(self.positions(self.projection(inputs), offset))
+        new_state, log_prob = [], None
+        for layer, keys_values in zip(self.layers, past, strict=True):
+            hidden, present, layer_log_prob = layer(hidden, mask, keys_values)
+            new_state.append(present)
+            if layer_log_prob is not None:
+                log_prob = layer_log_prob if log_prob is None else log_prob + layer_log_prob
+        return EncoderOutput(self.norm(hidden), new_state, log_prob)
 
 
 class TransformerDecoderLayer(TransformerLayer):
-    """A layer that also reads the source, between its self-attention and its network.
+    """A Transformer layer with cross-attention between self-attention and network.
 
     Args:
-        attention: among the words said.
-        source: over the source.
-        hidden_size: width of the network's hidden layer.
-        dropout: share of what each adds that is dropped in training.
+        self_attention: over the target.
+        cross_attention: over the source.
+        hidden_size: width of the hidden layer of the network.
+        dropout: dropout probability of each residual branch.
     """
 
     def __init__(
-        self, attention: MultiHeadAttention, source: MultiHeadAttention, hidden_size: int, dropout: float
+        self,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        hidden_size: int,
+        dropout: float,
     ) -> None:
-        super().__init__(attention, hidden_size, dropout)
-        self.source, self.source_norm = source, nn.LayerNorm(attention.query.in_features)
+        super().__init__(self_attention, hidden_size, dropout)
+        self.cross_attention = cross_attention
+        self.cross_attention_norm = nn.LayerNorm(self_attention.query.in_features)
 
     def decode(
         self,
-        vectors: Tensor,
+        inputs: Tensor,
         mask: Tensor,
-        past: tuple[Tensor, Tensor] | None,
-        prepared: tuple[Tensor, Tensor],
+        past: KeysValues | None,
+        source: KeysValues,
         memory: Memory,
         need_weights: bool,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor], AttentionOutput]:
-        """(B, T, D) and what it said before -> (B, T, D), what it has said so far, and what it has read."""
-        vectors, known, _ = self.attend(vectors, mask, past)
-        step = torch.arange(known[0].shape[1] - vectors.shape[1], known[0].shape[1], device=vectors.device)
-        read = self.source.attend(self.source_norm(vectors), *prepared, memory.mask, step, need_weights)
-        return self.transform(vectors + self.dropout(read.context)), known, read
+    ) -> tuple[Tensor, KeysValues, AttentionOutput]:
+        """Applies the layer to inputs (B, T, D) that follow the keys and values ``past``.
+
+        Returns:
+            Outputs (B, T, D), the keys and values up to the last input, and the output of the cross-attention over the
+            projected keys and values ``source``.
+        """
+        hidden, present, _ = self.attend_to_self(inputs, mask, past)
+        end = present[0].shape[1]
+        step = torch.arange(end - hidden.shape[1], end, device=hidden.device)
+        query = self.cross_attention_norm(hidden)
+        attended = self.cross_attention.attend(query, *source, memory.mask, step, need_weights)
+        return self.transform(hidden + self.dropout(attended.context)), present, attended
 
 
 class TransformerDecoder(Decoder):
-    """Layers of self-attention, attention over the source and a network (Vaswani et al. 2017, section 3.1).
+    """Layers of self-attention, cross-attention and a network (Vaswani et al. 2017, section 3.1).
 
     Args:
-        widths: of what it is given.
-        size: width of every layer; words of another are mapped to it.
-        num_layers: how deep.
-        num_heads: H, which divides ``size``.
-        hidden_size: width of the networks' hidden layers; None for four times ``size``.
-        dropout: share of what layers add that is dropped in training.
-        positions: builds what tells places apart from the width.
-        score: builds what compares queries with keys in a head, of the words said and of the source alike.
-        select: builds what turns the scores over the source into weights.
+        sizes: widths of the inputs.
+        size: width of the layers; embeddings of another width are projected to it.
+        num_layers: number of layers.
+        num_heads: number of heads, a divisor of ``size``.
+        hidden_size: width of the hidden layers of the networks; None for four times ``size``.
+        dropout: dropout probability of the embeddings and of the residual branches.
+        positions: builds the positional encoding from the width.
+        score: builds the score of a head from the widths of queries and keys, for self- and cross-attention.
+        select: builds the selection of the cross-attention from the width of a query.
+        attention_dropout: probability of dropping an attention weight in training, in self- and cross-attention.
     """
 
     layers: Any
 
     def __init__(
         self,
-        widths: DecoderSizes,
+        sizes: DecoderSizes,
         size: int = 128,
         num_layers: int = 2,
         num_heads: int = 4,
@@ -193,43 +210,62 @@ class TransformerDecoder(Decoder):
         positions: Callable[[int], Positions] = SinusoidalPositions,
         score: Callable[[int, int], Score] = ScaledDot,
         select: Callable[[int], Select] = Soft,
+        attention_dropout: float = 0.0,
     ) -> None:
-        super().__init__(widths)
+        super().__init__(sizes)
         hidden_size = 4 * size if hidden_size is None else hidden_size
-        check_positive_integers(
-            "decoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size
-        )
-        check_probability("decoder.dropout", dropout)
+        _check_options("decoder", size, num_layers, num_heads, hidden_size, dropout, attention_dropout)
         self.output_size = size
-        self.into: nn.Module = nn.Identity() if widths.inputs == size else nn.Linear(widths.inputs, size, bias=False)
+        self.projection = _projection(sizes.inputs, size)
         self.positions = positions(size)
         self.dropout = nn.Dropout(dropout)
+        options: Any = {"num_heads": num_heads, "score": score, "dropout": attention_dropout}
         self.layers = nn.ModuleList(
             TransformerDecoderLayer(
-                MultiHeadAttention(size, num_heads=num_heads, score=score),
-                MultiHeadAttention(size, widths.states, num_heads=num_heads, score=score, select=select),
+                MultiHeadAttention(size, **options),
+                MultiHeadAttention(size, sizes.states, select=select, **options),
                 hidden_size,
                 dropout,
             )
             for _ in range(num_layers)
         )
-        self.max_length = shortest(self.positions.max_length, self.layers[0].attention.score.max_length)
-        self.max_source_length = self.layers[0].source.score.max_length
+        self.max_length = smallest_limit(self.positions.max_length, self.layers[0].self_attention.score.max_length)
+        self.max_source_length = self.layers[0].cross_attention.score.max_length
         self.norm = nn.LayerNorm(size)
 
     def prepare(self, memory: Memory) -> Memory:
-        return replace(memory, prepared=[layer.source.project(memory.states, memory.states) for layer in self.layers])
+        states = memory.states
+        return replace(memory, prepared=[layer.cross_attention.project(states, states) for layer in self.layers])
 
-    def forward(self, vectors: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
         past = [None] * len(self.layers) if state is None else state
-        before, number = 0 if past[0] is None else past[0][0].shape[1], vectors.shape[1]
-        mask = causal_mask(before + number, number, device=vectors.device)
-        hidden = self.dropout(self.positions(self.into(vectors), before))
-        states, log_probs, weights = [], [], None
-        for layer, known, prepared in zip(self.layers, past, memory.prepared, strict=True):
-            telling = need_weights and layer is self.layers[-1]
-            hidden, new, read = layer.decode(hidden, mask, known, prepared, memory, telling)
-            states.append(new)
-            log_probs += [] if read.log_prob is None else [read.log_prob]
-            weights = None if read.weights is None else read.weights.mean(1)
-        return DecoderOutput(self.norm(hidden), states, weights, torch.stack(log_probs).sum(0) if log_probs else None)
+        offset, length = 0 if past[0] is None else past[0][0].shape[1], inputs.shape[1]
+        mask = causal_mask(offset + length, length, device=inputs.device)
+        hidden = self.dropout(self.positions(self.projection(inputs), offset))
+        new_state, log_probs, weights = [], [], None
+        for layer, keys_values, source in zip(self.layers, past, memory.prepared, strict=True):
+            needed = need_weights and layer is self.layers[-1]
+            hidden, present, attended = layer.decode(hidden, mask, keys_values, source, memory, needed)
+            new_state.append(present)
+            log_probs += [] if attended.log_prob is None else [attended.log_prob]
+            weights = None if attended.weights is None else attended.weights.mean(1)
+        log_prob = torch.stack(log_probs).sum(0) if log_probs else None
+        return DecoderOutput(self.norm(hidden), new_state, weights, log_prob)
+
+
+def _check_options(
+    owner: str,
+    size: int,
+    num_layers: int,
+    num_heads: int,
+    hidden_size: int,
+    dropout: float,
+    attention_dropout: float,
+) -> None:
+    check_positive_integers(owner, size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size)
+    check_probability(f"{owner}.dropout", dropout)
+    check_probability(f"{owner}.attention_dropout", attention_dropout)
+
+
+def _projection(input_size: int, size: int) -> nn.Module:
+    return nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
