@@ -40,10 +40,10 @@ def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], titl
     margin = 0.3 + max(map(len, queries)) * LETTER, 0.5 + max(map(len, keys)) * LETTER
     size = margin[0] + (0.27 * len(keys) + 0.25) * len(heads), margin[1] + 0.27 * len(queries) + 0.15
     figure = Figure(figsize=size, dpi=110, facecolor="white", layout="constrained")
-    for number, (axes, head) in enumerate(zip(figure.subplots(1, len(heads), squeeze=False)[0], heads, strict=True)):
+    for index, (axes, head) in enumerate(zip(figure.subplots(1, len(heads), squeeze=False)[0], heads, strict=True)):
         axes.imshow(head.numpy(), vmax=largest, **colors)
         axes.set_xticks(range(len(keys)), map(plain_text, keys), rotation=90, fontsize=POINTS)
-        axes.set_yticks(range(len(queries)), map(plain_text, queries if number == 0 else [""] * len(queries)))
+        axes.set_yticks(range(len(queries)), map(plain_text, queries if index == 0 else [""] * len(queries)))
         axes.xaxis.tick_top()
         axes.tick_params(length=0, labelsize=POINTS)
         for spine in axes.spines.values():

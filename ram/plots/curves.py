@@ -25,10 +25,10 @@ def accuracy_by_length(counts: Mapping[str, Mapping[int, tuple[int, int]]]) -> n
 
     figure = Figure(figsize=(10 if len(counts) > 1 else 6, 3.8), dpi=110, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
-    for number, (name, lengths) in enumerate(counts.items()):
+    for index, (name, lengths) in enumerate(counts.items()):
         accuracy = [100 * correct / total for correct, total in lengths.values()]
-        color = colormaps["tab10"](number % 10)
-        dashes = ("-", "--", ":")[number // 10 % 3]
+        color = colormaps["tab10"](index % 10)
+        dashes = ("-", "--", ":")[index // 10 % 3]
         axes.plot(list(lengths), accuracy, dashes, color=color, marker="o", markersize=3, label=plain_text(name))
     axes.set_xlabel("source length in tokens", fontsize=POINTS, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -55,8 +55,8 @@ def beam_curve(metric: str, rows: Sequence[tuple[int, float, float]]) -> np.ndar
     figure = Figure(figsize=(6.6, 3), dpi=110, facecolor="white", layout="constrained")
     sizes, values, seconds = zip(*rows, strict=True)
     curves = [(metric, values, CORRECT), ("seconds", seconds, WRONG)]
-    for number, (name, heights, color) in enumerate(curves, start=1):
-        axes = figure.add_subplot(1, 2, number)
+    for position, (name, heights, color) in enumerate(curves, start=1):
+        axes = figure.add_subplot(1, 2, position)
         axes.plot(sizes, heights, color=color, marker="o", markersize=3.5)
         axes.set_xlabel("beam size", fontsize=POINTS, color=INK)
         axes.set_title(name, fontsize=POINTS + 1, color=color, loc="left")

@@ -51,13 +51,13 @@ def weights_over_words(
     line, gap, legend = 0.2 * len(shades) + 0.06, 0.16, 0.34
     top = sum(len(parts) * line + gap for parts in lines) + legend
     figure = Figure(figsize=(max(margin + longest * LETTER, 4.2), top), dpi=110, facecolor="white")
-    for number, text in enumerate(texts):
+    for index, text in enumerate(texts):
         top -= gap
-        color = CORRECT if predictions[number] == labels[number] else WRONG
-        _write(figure, 0.12, top - 0.05, predictions[number], color, fontweight="bold")
-        for start, end in lines[number]:
+        color = CORRECT if predictions[index] == labels[index] else WRONG
+        _write(figure, 0.12, top - 0.05, predictions[index], color, fontweight="bold")
+        for start, end in lines[index]:
             for row, (values, colormap) in enumerate(shades):
-                shares = values[number] / values[number, : len(text)].max().clamp(min=1e-12)
+                shares = values[index] / values[index, : len(text)].max().clamp(min=1e-12)
                 _write_shaded(figure, margin, top - 0.05 - 0.2 * row, text[start:end], shares[start:end], colormap)
             top -= line
     if weights is not None:
@@ -84,8 +84,8 @@ def direction_of_words(words: Sequence[str], log_odds: Tensor, classes: Sequence
     order = log_odds.argsort().tolist()
     sides = [(order[:shown], WRONG, classes[0]), (order[::-1][:shown], CORRECT, classes[1])]
     figure = Figure(figsize=(6.6, 0.9 + 0.2 * shown), dpi=110, facecolor="white", layout="constrained")
-    for number, (indices, color, name) in enumerate(sides, start=1):
-        axes = figure.add_subplot(1, 2, number)
+    for position, (indices, color, name) in enumerate(sides, start=1):
+        axes = figure.add_subplot(1, 2, position)
         names = [plain_text(words[index]) for index in indices]
         axes.barh(names[::-1], [float(log_odds[index]) for index in indices][::-1], color=color)
         axes.set_title(plain_text(name), fontsize=POINTS + 1, color=color, loc="left")
