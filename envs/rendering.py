@@ -175,7 +175,7 @@ class _Overlay:
             self.outline(box, _LATEST, is_round)
 
     def path(self, points: np.ndarray, numbered: bool) -> None:
-        """Connects the points (n, 2) by lines, and numbers them if asked to."""
+        """Connects the points (n, 2) by lines, and numbers them if ``numbered`` is set."""
         path = [tuple(point) for point in ((points + self._margin) * _OVERSAMPLE).tolist()]
         ages = np.linspace(_RECENT, _OLD, max(len(path) - 1, 0)).astype(int)[::-1].tolist()
         shades = [tuple(shade) for shade in ages]

@@ -16,14 +16,14 @@ class HitTarget:
     The first location is given and earns nothing.
 
     Attributes:
-        every_look: whether every location that the agent chooses is rewarded; False rewards only the final location,
+        every_glimpse: whether every location that the agent chooses is rewarded; False rewards only the final location,
             at the last step.
     """
 
-    every_look: bool = True
+    every_glimpse: bool = True
 
     def __call__(self, transition: Transition) -> Tensor:
         location, target = transition.location, transition.target
         hit = ((location >= target[:, :2]) & (location <= target[:, 2:])).all(1)
-        counts = ~transition.last if self.every_look else transition.last  # the last step chooses no location
+        counts = ~transition.last if self.every_glimpse else transition.last  # the last step chooses no location
         return (hit & counts).float()

@@ -30,7 +30,7 @@ def test_hit_target_rewards_every_chosen_location_in_the_box() -> None:
 
 
 def test_hit_target_can_reward_the_final_location_only() -> None:
-    assert_pays(HitTarget(every_look=False), LOCATIONS, [0, 0, 0, 0, 1, 0])
+    assert_pays(HitTarget(every_glimpse=False), LOCATIONS, [0, 0, 0, 0, 1, 0])
 
 
 def test_a_location_just_outside_the_box_is_no_hit() -> None:
@@ -89,7 +89,7 @@ def test_box_overlap_counts_the_cells_of_boxes_on_a_grid(answer: tuple[int, ...]
 def test_the_rewards_of_an_episode_match_values_worked_out_by_hand() -> None:
     env = vector_env(
         WeightedSum(
-            {"hit": HitTarget(), "end": HitTarget(every_look=False), "distance": TargetDistance()}, {"distance": 10.0}
+            {"hit": HitTarget(), "end": HitTarget(every_glimpse=False), "distance": TargetDistance()}, {"distance": 10.0}
         ),
         images=TARGETS,
         num_envs=1,
