@@ -89,7 +89,8 @@ def test_box_overlap_counts_the_cells_of_boxes_on_a_grid(answer: tuple[int, ...]
 def test_the_rewards_of_an_episode_match_values_worked_out_by_hand() -> None:
     env = vector_env(
         WeightedSum(
-            {"hit": HitTarget(), "end": HitTarget(every_glimpse=False), "distance": TargetDistance()}, {"distance": 10.0}
+            {"hit": HitTarget(), "end": HitTarget(every_glimpse=False), "distance": TargetDistance()},
+            {"distance": 10.0},
         ),
         images=TARGETS,
         num_envs=1,
