@@ -1,4 +1,4 @@
-"""Recurrent visual attention: agents that choose where to look, and what trains them."""
+"""Recurrent visual attention: agents, sequence models and their training."""
 
 from __future__ import annotations
 
@@ -9,28 +9,32 @@ import envs
 
 if not hasattr(envs, "GlimpseVectorEnv"):
     _other = getattr(envs, "__file__", None) or next(iter(envs.__path__))
-    raise ImportError(f"Another module named envs hides this project's: rename {_other}.")
+    raise ImportError(f"Another module named envs shadows this project's: rename {_other}.")
 
 __all__ = ["load"]
 
 
 def load(run: str | Path, device: str = "cpu") -> Any:
-    """The trained model of a run, with the weights that did best on the validation split.
+    """Loads the trained model of a run, with its best weights on the validation split.
 
     Args:
         run: the folder of the run.
-        device: where it computes.
+        device: where to compute.
 
     Returns:
-        For glimpses a :class:`ram.tasks.glimpse.GlimpsePredictor`, with ``predict(images)``; for texts a
-        :class:`ram.inference.text.TextClassifier` or :class:`ram.inference.text.TextTagger`, with
-        ``predict(texts)``, a :class:`ram.inference.text.TextGenerator`, with ``sample()``,
-        or a :class:`ram.inference.translation.TextTranslator`, with ``translate(texts)``, ``n_best(texts, n)`` and
-        ``sample(texts)``.
+        The model, of a class that depends on the task:
+
+        - glimpse: :class:`ram.inference.glimpse.GlimpsePredictor`, with ``predict(images)``
+        - caption: :class:`ram.inference.captions.ImageCaptioner`, with ``caption(images)``
+        - classify_text: :class:`ram.inference.text.TextClassifier`, with ``predict(texts)``
+        - tag: :class:`ram.inference.text.TextTagger`, with ``predict(texts)``
+        - language_model: :class:`ram.inference.text.TextGenerator`, with ``sample()``
+        - translate: :class:`ram.inference.translation.TextTranslator`, with ``translate(texts)``,
+          ``n_best(texts, n)`` and ``sample(texts)``
 
     Raises:
-        envs.InputError: if the folder is none of a run, or its checkpoint does not serve.
+        envs.InputError: if the folder contains no run, or its checkpoint does not match its configuration.
     """
-    from ram.inference.load import load_model  # imports Hydra, which environments alone do not need
+    from ram.inference.load import load_model  # imports Hydra, which environments do not need
 
     return load_model(Path(run), device)

@@ -1,4 +1,4 @@
-"""The agent: networks wired into one that sees a glimpse, remembers, chooses where to look and answers."""
+"""The agent: glimpse, core, location and action networks combined into one recurrent model."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from ram.networks import (
 
 
 class AgentOutput(NamedTuple):
-    """What the agent makes of the looks so far.
+    """The output of one step of the agent.
 
     Attributes:
-        features: (B, D), from which ``location`` and ``stop`` choose, and baselines judge.
-        answering: (B, D), from which ``action`` answers; the same unless the core has two layers.
-        state: of the core, for the next step.
+        features: (B, D), the input of ``location``, ``stop`` and the baseline.
+        action_features: (B, D), the input of ``action``; the same tensor unless the core has two layers.
+        state: the state of the core for the next step.
     """
 
     features: Tensor
-    answering: Tensor
+    action_features: Tensor
     state: tuple[State, ...]
 
 
 class RecurrentAttention(nn.Module):
-    """The Recurrent Attention Model (Mnih et al. 2014), with the parts of its successor (Ba et al. 2015) if asked for.
+    """The Recurrent Attention Model (Mnih et al. 2014), optionally with the extensions of Ba et al. (2015).
 
-    The first arguments are what :attr:`envs.GlimpseVectorEnv.interface` says of a world.
+    The arguments up to ``can_stop`` are those of :attr:`envs.GlimpseVectorEnv.interface`.
 
     Args:
         patch_shape: (scales, C, h, w) of an observation.
-        answer: what is answered: "label", "log_probs", "box", or None for nothing.
-        num_classes: how many classes there are to answer.
-        num_goals: how many classes may be named as what to look for; 0 where none is.
-        context_shape: (C, h, w) of the coarse view, or None.
+        answer: kind of answer: "label", "log_probs", "box", or None for no answer.
+        num_classes: number of classes to answer.
+        num_goals: number of classes to search for; 0 if observations have no goal.
+        context_shape: (C, h, w) of the coarse view; None for no view.
         can_stop: whether the agent may end its episodes.
         glimpse: builds the glimpse network from ``patch_shape`` and ``num_goals``.
         core: builds the core network from the glimpse network's width.
         policy: builds the location network from the core's width.
         action: builds the action network from the core's width and ``num_classes``.
-        box: builds what answers in its place where a box is asked for, from the core's width.
+        box: builds the network that replaces ``action`` for boxes, from the core's width.
         stop: builds the stop network from the core's width.
         context: builds the context network from ``context_shape`` and the core's width.
     """
@@ -86,27 +86,28 @@ class RecurrentAttention(nn.Module):
         self.context = context(tuple(context_shape), self.core.size) if context_shape else None
         if len(self.core.layers) > 1:
             if not answer:
-                raise InputError("core.num_layers=2 answers from the lower layer, but here nothing is asked: set 1.")
-            # The policy trains the layer that it reads; the way into the core leads on from there.
+                raise InputError("core.num_layers=2 needs answers, which train the lower layer: set core.num_layers=1.")
+            # The policy loss always trains the upper layer; the option decides about the lower one.
             if isinstance(self.location, LocationNetwork | GridLocation):
-                self.core.through, self.location.backprop_into_core = self.location.backprop_into_core, True
+                self.core.backprop_into_lower = self.location.backprop_into_core
+                self.location.backprop_into_core = True
 
     def step(self, observation: Mapping[str, Any], state: tuple[State, ...] | None = None) -> AgentOutput:
-        """Takes in one look.
+        """Processes one observation.
 
         Args:
-            observation: ``patches`` (B, scales, C, h, w), ``location`` (B, 2), and where the world gives them ``goal``
-                (B,) and ``context`` (B, C, h, w).
-            state: of the last step; None before the first look.
+            observation: ``patches`` (B, scales, C, h, w), ``location`` (B, 2), and optionally ``goal`` (B,) and
+                ``context`` (B, C, h, w).
+            state: the state after the previous step; None before the first.
         """
         glimpse = self.glimpse(observation["patches"], observation["location"], observation.get("goal"))
-        before: tuple[State | None, ...] | None = state
+        previous: tuple[State | None, ...] | None = state
         if state is None and self.context is not None:
-            before = self.core.begin(self.context(observation["context"]))
-        return AgentOutput(*self.core(glimpse, before))
+            previous = self.core.initial_state(self.context(observation["context"]))
+        return AgentOutput(*self.core(glimpse, previous))
 
     def anneal(self, progress: float) -> None:
-        """Sets what is scheduled when a share of the budget, in [0, 1], is spent."""
+        """Applies the schedules of the policies for a fraction ``progress`` of the budget, in [0, 1]."""
         self.location.anneal(progress)
         if isinstance(self.action, BoxNetwork):
             self.action.anneal(progress)

@@ -1,4 +1,4 @@
-"""Baselines: what the return is compared with, so that the gradient varies less."""
+"""Baselines: predictions of the return that reduce the variance of REINFORCE."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from ram.reinforce import BaselineOutput, Rollout
 
 
 class Baseline(nn.Module):
-    """Estimates the return of every step of a rollout from what is known before its choice.
+    """Base class of baselines.
 
-    It learns from the steps of a row up to the end of its episode.
+    The value at step t depends on nothing that follows from the choice at step t. Baselines are trained on the active
+    steps of a rollout only.
 
     Args:
         feature_size: width D of ``rollout.features``.
-        rollouts_per_image: how many adjacent rows are of one image, or say the same of it.
+        rollouts_per_image: number of adjacent rows that are rollouts of one image.
     """
 
     def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
         super().__init__()
 
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
-        """Estimates ``returns`` (T, B)."""
-        raise TypeError(f"{type(self).__name__} does not say how it estimates.")
+        """Predicts ``returns`` (T, B)."""
+        raise TypeError(f"{type(self).__name__} does not implement forward.")
 
 
 class NoBaseline(Baseline):
-    """Zero: plain REINFORCE."""
+    """The constant 0: REINFORCE without a baseline."""
 
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         return BaselineOutput(torch.zeros_like(returns), returns.new_zeros(()))
 
 
 class MovingAverageBaseline(Baseline):
-    """The mean return of earlier batches, exponentially forgotten (Williams 1992, section 4, reinforcement comparison).
+    """Exponential moving average of the returns of earlier batches (Williams 1992, section 4).
 
-    The present batch enters only after it has been judged: an average that held a choice's own return would bias the
-    gradient.
+    The average is updated after its value is used: a value that contains a choice's own return biases the gradient.
 
     Args:
-        decay: share of the old average that stays, in [0, 1).
+        decay: weight of the previous average in an update, in [0, 1).
     """
 
     mean: Tensor
@@ -53,7 +53,7 @@ class MovingAverageBaseline(Baseline):
             raise InputError(f"baseline.decay must be in [0, 1), got {decay}.")
         self.decay = decay
         self.register_buffer("mean", torch.zeros(()))
-        self.register_buffer("weight", torch.zeros(()))  # how much of the mean is not yet zero's, as in Adam
+        self.register_buffer("weight", torch.zeros(()))  # corrects the initial zero, as in Adam
 
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
@@ -64,12 +64,11 @@ class MovingAverageBaseline(Baseline):
 
 
 class LearnedBaseline(Baseline):
-    """b_t(h_t), linear in the features and trained by squared error (Mnih et al. 2014, section 3.1).
+    """A linear function of the features, trained by the squared error (Mnih et al. 2014, section 3.1).
 
     Args:
-        backprop_into_core: let its gradient into the core and glimpse networks; into a core of two layers as far as the
-            policy's own may go. Where no label teaches them, they learn what matters from what the return depends on,
-            as actor and critic share their layers in Mnih et al. (2016).
+        backprop_into_core: let the gradient of its loss flow into the core and glimpse networks, as actor and critic
+            share layers in Mnih et al. (2016); into a core of two layers as far as that of the policy loss.
     """
 
     def __init__(self, feature_size: int, rollouts_per_image: int, backprop_into_core: bool = False) -> None:
@@ -84,22 +83,22 @@ class LearnedBaseline(Baseline):
 
 
 class LeaveOneOutBaseline(Baseline):
-    """The mean return of the image's other rollouts (Kool et al. 2019; Mnih and Rezende 2016).
+    """Mean return of the other rollouts of the same image (Kool et al. 2019; Mnih and Rezende 2016).
 
-    At each step only those count that have not ended; where none is left, it is 0.
+    The mean is over the rollouts that are active at the step; it is 0 if there is none.
     """
 
     def __init__(self, feature_size: int, rollouts_per_image: int) -> None:
         super().__init__(feature_size, rollouts_per_image)
         if rollouts_per_image < 2:
             raise InputError(
-                "baseline=leave_one_out compares rollouts of one image: set task.rollouts_per_image to at least 2, or "
-                "take another baseline where the task has no such option."
+                "baseline=leave_one_out needs at least 2 rollouts of each image: set task.rollouts_per_image=2 or use "
+                "another baseline."
             )
 
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         group, active = rollout.group, rollout.active.to(returns.dtype)
-        nothing = returns.new_zeros(len(returns), int(group.max()) + 1)
-        total = nothing.index_add(1, group, returns * active)[:, group] - returns * active
-        count = nothing.index_add(1, group, active)[:, group] - active
+        zeros = returns.new_zeros(len(returns), int(group.max()) + 1)
+        total = zeros.index_add(1, group, returns * active)[:, group] - returns * active
+        count = zeros.index_add(1, group, active)[:, group] - active
         return BaselineOutput(total / count.clamp(min=1), returns.new_zeros(()))

@@ -1,4 +1,4 @@
-"""Distributions of choices: where to look, what to answer, what to read."""
+"""Distributions of locations, answers and keys, sampled from given standard normal noise."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ from torch import Tensor
 
 
 class Distribution(Protocol):
-    """What a choice is drawn from. Noise is standard normal."""
+    """Protocol of distributions. Noise is standard normal."""
 
     def sample(self, noise: Tensor) -> Tensor:
-        """A choice, the same for the same noise; without gradient."""
+        """Maps noise to a sample, without gradient."""
         ...
 
     def mode(self, noise: Tensor) -> Tensor:
-        """The choice to make where nothing is tried out."""
+        """Returns the most probable value; a sample if all are equally probable."""
         ...
 
     def log_prob(self, sample: Tensor) -> Tensor:
-        """Of a choice, with gradient."""
+        """Returns the log-probability of a sample, with gradient."""
         ...
 
     def entropy(self) -> Tensor:
-        """In nats, with gradient."""
+        """Returns the entropy in nats, with gradient."""
         ...
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent normal distributions of x and y, or of the four sides of a box.
+    """Independent normal distributions of the coordinates of a location or box.
 
     Attributes:
         mean: (..., 2 or 4) in [-1, 1].
-        std: of either, broadcast to the mean.
+        std: standard deviation, broadcasts to the mean.
     """
 
     mean: Tensor
     std: Tensor
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Shifts and scales standard normal noise of the mean's shape; detached: a score needs no other path."""
+        """Shifts and scales noise of the mean's shape; the sample has no gradient."""
         return (self.mean + self.std * noise).detach()
 
     def mode(self, noise: Tensor) -> Tensor:
-        """The mean, whatever the noise."""
+        """Returns the mean."""
         return self.mean.detach()
 
     def log_prob(self, sample: Tensor) -> Tensor:
         """(..., 2 or 4) -> (...)."""
-        normalised = (sample - self.mean) / self.std
-        return (-0.5 * normalised.square() - self.std.log() - 0.5 * math.log(2 * math.pi)).sum(-1)
+        standardized = (sample - self.mean) / self.std
+        return (-0.5 * standardized.square() - self.std.log() - 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def entropy(self) -> Tensor:
-        """In nats: a scalar, for the deviation is the same everywhere."""
+        """Returns a scalar, in nats: the standard deviation is the same for all samples."""
         return (self.std.log() + 0.5 * math.log(2 * math.pi * math.e)).sum()
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Anywhere in [-1, 1]^2, whatever has been seen."""
+    """The uniform distribution on [-1, 1]^2."""
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Maps standard normal noise (..., 2) to uniform locations."""
+        """Maps noise (..., 2) to locations (..., 2)."""
         return 2 * torch.special.ndtr(noise) - 1
 
     def mode(self, noise: Tensor) -> Tensor:
-        """A sample, for no place is preferred."""
+        """Returns a sample, since the density is constant."""
         return self.sample(noise)
 
     def log_prob(self, sample: Tensor) -> Tensor:
@@ -77,28 +77,28 @@ class Uniform:
         return torch.full_like(sample[..., 0], -math.log(4))
 
     def entropy(self) -> Tensor:
-        """In nats: a scalar."""
+        """Returns a scalar, in nats."""
         return torch.tensor(math.log(4))
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of K choices.
+    """A categorical distribution over K values.
 
     Attributes:
-        logits: (..., K), of any scale.
+        logits: (..., K), not necessarily normalized.
     """
 
     logits: Tensor
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Maps standard normal noise (..., 1) to a choice (...) int64, through the cumulative distribution."""
+        """Maps noise (..., 1) to samples (...) int64 by the inverse cumulative distribution."""
         cumulative = self.logits.detach().softmax(-1).cumsum(-1)
         cumulative = cumulative / cumulative[..., -1:]  # rounding may leave the last sum below 1
-        return (torch.special.ndtr(noise).clamp(min=1e-30) > cumulative).sum(-1)  # far out, ndtr rounds to 0
+        return (torch.special.ndtr(noise).clamp(min=1e-30) > cumulative).sum(-1)  # ndtr rounds to 0 far out
 
     def mode(self, noise: Tensor) -> Tensor:
-        """The likeliest, whatever the noise."""
+        """Returns the index of the largest logit: (...) int64."""
         return self.logits.argmax(-1)
 
     def log_prob(self, sample: Tensor) -> Tensor:
@@ -106,35 +106,35 @@ class Categorical:
         return self.logits.log_softmax(-1).gather(-1, sample[..., None])[..., 0]
 
     def entropy(self) -> Tensor:
-        """In nats: (...)."""
+        """Returns (...), in nats."""
         log_probs = self.logits.log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
 
 
 @dataclass(frozen=True)
 class GridCategorical:
-    """One of K locations.
+    """A categorical distribution over K locations.
 
     Attributes:
-        choice: which one.
+        categorical: the distribution of the index.
         location: (K, 2) in [-1, 1].
     """
 
-    choice: Categorical
+    categorical: Categorical
     location: Tensor
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Maps standard normal noise (..., 2), of which the first number serves, to locations (..., 2)."""
-        return self.location[self.choice.sample(noise[..., :1])]
+        """Maps noise (..., 2), of which the first component is used, to locations (..., 2)."""
+        return self.location[self.categorical.sample(noise[..., :1])]
 
     def mode(self, noise: Tensor) -> Tensor:
-        """The likeliest place, whatever the noise."""
-        return self.location[self.choice.mode(noise)]
+        """Returns the most probable location: (..., 2)."""
+        return self.location[self.categorical.mode(noise)]
 
     def log_prob(self, sample: Tensor) -> Tensor:
-        """(..., 2), each one of the places -> (...)."""
-        return self.choice.log_prob((sample[..., None, :] - self.location).square().sum(-1).argmin(-1))
+        """(..., 2), each one of the K locations -> (...)."""
+        return self.categorical.log_prob((sample[..., None, :] - self.location).square().sum(-1).argmin(-1))
 
     def entropy(self) -> Tensor:
-        """In nats: (...)."""
-        return self.choice.entropy()
+        """Returns (...), in nats."""
+        return self.categorical.entropy()

@@ -1,4 +1,4 @@
-"""The networks of the Recurrent Attention Model (Mnih et al. 2014, section 3.1 and figure 1) and of its successors."""
+"""Networks of recurrent attention models (Mnih et al. 2014, section 3.1 and figure 1; Ba et al. 2015, section 2)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.validation import check_positive_integers
 from ram.attention.scores import ScaledDot, Score
-from ram.attention.selection import Hard
+from ram.attention.selection import Hard, Select
 from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform
 
 State = Tensor | tuple[Tensor, Tensor]
-"""What a layer of a core remembers of B rows: h (B, size), or for an LSTM (h, c)."""
+"""State of one layer of the core: h (B, size), or (h, c) for an LSTM."""
 
 
 class GlimpseNetwork(nn.Module):
-    """What is seen and where, in one vector: g = ReLU(Lin(h_g) + Lin(h_l)).
+    """Encodes patches and location in one vector: g = ReLU(Lin(h_g) + Lin(h_l)).
 
-    h_g = ReLU(Lin(patches)) and h_l = ReLU(Lin(location)). Where a class to look for is named, a learned vector of
-    that class is added within the last ReLU.
+    h_g = ReLU(Lin(patches)) and h_l = ReLU(Lin(location)). If the observation names a class to search for, a learned
+    embedding of the class is added inside the last ReLU.
 
     Args:
         patch_shape: (scales, C, h, w).
-        num_goals: classes that may be named; 0 where none is.
+        num_goals: number of classes to search for; 0 if the observation has no goal.
         patch_features: width of h_g.
         location_features: width of h_l.
         output_size: width of g.
-        contrast: what the patch of each scale is multiplied by, over that of the scale before. An object smaller than a
-            pixel of a wide window has paled in the average, by the square of the sensor's factor from scale to scale.
+        contrast: factor by which the patch of each scale is multiplied, relative to the scale before. Averaging over a
+            wide window weakens small objects by up to the square of the sensor's factor from scale to scale.
     """
 
     gain: Tensor
@@ -61,21 +61,21 @@ class GlimpseNetwork(nn.Module):
         self.register_buffer("gain", gain, persistent=False)
 
     def forward(self, patches: Tensor, location: Tensor, goal: Tensor | None = None) -> Tensor:
-        """(B, scales, C, h, w), (B, 2) and perhaps (B,) -> (B, output_size)."""
-        seen = torch.cat([self.patch((patches * self.gain).flatten(1)), self.location(location)], dim=1)
-        merged = self.merge(F.relu(seen))
+        """(B, scales, C, h, w), (B, 2) and optionally (B,) -> (B, output_size)."""
+        inputs = torch.cat([self.patch((patches * self.gain).flatten(1)), self.location(location)], dim=1)
+        merged = self.merge(F.relu(inputs))
         return F.relu(merged if self.goal is None else merged + self.goal(goal))
 
 
 class ContextNetwork(nn.Module):
-    """The first state of the upper core, from a coarse view of the whole scene (Ba et al. 2015, section 2).
+    """Computes the initial state of the upper core layer from a coarse view of the scene (Ba et al. 2015, section 2).
 
-    Three convolutions, the last two of stride 2, and a linear map.
+    Three convolutions, the last two with stride 2, and a linear layer.
 
     Args:
-        context_shape: (C, h, w) of the view.
+        context_shape: (C, h, w) of the coarse view.
         output_size: width of the core.
-        channels: of the first convolution; the others have twice as many.
+        channels: number of channels of the first convolution; the others have twice as many.
     """
 
     def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
@@ -100,20 +100,20 @@ class ContextNetwork(nn.Module):
 
 
 class CoreNetwork(nn.Module):
-    """The memory: h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), or a gated cell.
+    """Recurrent core: h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), or a gated cell.
 
-    With two layers, the lower reads the glimpses and the upper the lower's state (Ba et al. 2015, section 2): answers
-    are read from the lower, the next location from the upper, which alone knows the context. The upper layer belongs
-    to the policy, which trains it.
+    With two layers (Ba et al. 2015, section 2) the lower takes the glimpses and the upper the output of the lower.
+    Answers are computed from the lower layer, locations from the upper, which is initialized from the context and
+    trained by the policy loss.
 
     Args:
         input_size: width of g.
         cell: "rnn" (ReLU), "gru" or "lstm".
-        size: width of h, in either layer.
+        size: width of h in each layer.
         num_layers: 1 or 2.
 
     Attributes:
-        through: whether the upper layer lets its gradient into the lower.
+        backprop_into_lower: whether gradients of the upper layer flow into the lower one.
     """
 
     def __init__(self, input_size: int, cell: str = "rnn", size: int = 256, num_layers: int = 1) -> None:
@@ -127,39 +127,38 @@ class CoreNetwork(nn.Module):
         self.size = size
         self.layers = nn.ModuleList(cells[cell](width, size) for width in (input_size, size)[:num_layers])
         self._gated = cell == "lstm"
-        self.through = False
+        self.backprop_into_lower = False
 
-    def begin(self, context: Tensor) -> tuple[State | None, ...]:
-        """The state before the first look, where the upper layer starts from ``context`` (B, size)."""
+    def initial_state(self, context: Tensor) -> tuple[State | None, ...]:
+        """Returns the state before the first glimpse, with ``context`` (B, size) as that of the upper layer."""
         first = (context, torch.zeros_like(context)) if self._gated else context
         return (*[None] * (len(self.layers) - 1), first)
 
     def forward(
         self, glimpse: Tensor, state: tuple[State | None, ...] | None
     ) -> tuple[Tensor, Tensor, tuple[State, ...]]:
-        """Takes in one glimpse.
+        """Computes one step.
 
         Args:
             glimpse: (B, input_size).
-            state: of every layer after the last step, or None before the first, which stands for zeros.
+            state: the state of every layer after the previous step; None before the first step, for zeros.
 
         Returns:
-            h_t of the upper and of the lower layer, (B, size) each and one and the same with one layer, and the next
-            state.
+            h_t of the upper and of the lower layer, (B, size) each (the same with one layer), and the next state.
         """
-        into = glimpse
+        inputs = glimpse
         outputs: list[Tensor] = []
         states: list[State] = []
-        for layer, held in zip(self.layers, state or [None] * len(self.layers), strict=True):
-            new = layer(into.detach() if outputs and not self.through else into, held)
-            into = new[0] if isinstance(new, tuple) else new
-            outputs.append(into)
+        for layer, previous in zip(self.layers, state or [None] * len(self.layers), strict=True):
+            new = layer(inputs.detach() if outputs and not self.backprop_into_lower else inputs, previous)
+            inputs = new[0] if isinstance(new, tuple) else new
+            outputs.append(inputs)
             states.append(new)
         return outputs[-1], outputs[0], tuple(states)
 
 
 class _ReLUCell(nn.Module):
-    """h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), with the interface of torch's own cells."""
+    """h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), with the interface of PyTorch's recurrent cells."""
 
     def __init__(self, input_size: int, size: int) -> None:
         super().__init__()
@@ -167,32 +166,32 @@ class _ReLUCell(nn.Module):
         self.hidden = nn.Linear(size, size, bias=False)
 
     def forward(self, glimpse: Tensor, hidden: Tensor | None) -> Tensor:
-        into = self.glimpse(glimpse)
-        return F.relu(into if hidden is None else torch.addmm(into, hidden, self.hidden.weight.T))
+        inputs = self.glimpse(glimpse)
+        return F.relu(inputs if hidden is None else torch.addmm(inputs, hidden, self.hidden.weight.T))
 
 
 class LocationNetwork(nn.Module):
-    """Where to look next: a Gaussian whose mean depends on h_t; the mean is bounded, the sample is not.
+    """Gaussian location policy: its mean is a function of h_t in [-1, 1]; samples are not bounded.
 
     Args:
         feature_size: width of h.
-        hidden_size: width of a hidden ReLU layer, or 0 for the paper's linear map.
-        std: the standard deviation, in units of half the image.
-        final_std: what the deviation changes to over the budget, geometrically; None keeps it.
-        learn_std: train the deviation, from ``std`` on.
-        backprop_into_core: let the policy's gradient into the core and glimpse networks.
+        hidden_size: width of a hidden ReLU layer; 0 for the paper's linear map.
+        std: initial standard deviation, in units of half the image.
+        final_std: standard deviation at the end of the budget, approached geometrically; None keeps ``std``.
+        learn_std: train the standard deviation, starting from ``std``.
+        backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
     """
 
     outputs = 2
-    options = "policy"  # where a configuration sets them
+    options = "policy"  # the configuration key, for error messages
     log_std: Tensor
 
     def __init__(
         self,
         feature_size: int,
         hidden_size: int = 0,
-        std: float = 0.15,
-        final_std: float | None = None,
+        std: float = 0.1,
+        final_std: float | None = 0.04,
         learn_std: bool = False,
         backprop_into_core: bool = False,
     ) -> None:
@@ -203,7 +202,7 @@ class LocationNetwork(nn.Module):
             if value is not None and value <= 0:
                 raise InputError(f"{self.options}.{name} must be positive, got {value}.")
         if learn_std and final_std is not None:
-            raise InputError("policy.learn_std and policy.final_std exclude each other: set one of them.")
+            raise InputError("policy.learn_std=true needs policy.final_std=null: a learned deviation has no schedule.")
         self.initial_std, self.final_std = std, final_std
         self.backprop_into_core = backprop_into_core
         self.mean = nn.Sequential(*output_layers(feature_size, self.outputs, hidden_size), nn.Tanh())
@@ -214,28 +213,32 @@ class LocationNetwork(nn.Module):
             self.register_buffer("log_std", log_std)
 
     def anneal(self, progress: float) -> None:
-        """Sets the deviation when a share of the budget, in [0, 1], is spent, unless it is learned."""
+        """Sets the standard deviation for a fraction ``progress`` of the budget, in [0, 1], unless it is learned."""
         if self.final_std is not None:
             scheduled = (1 - progress) * math.log(self.initial_std) + progress * math.log(self.final_std)
             self.log_std.fill_(scheduled)
         elif not isinstance(self.log_std, nn.Parameter):
             self.log_std.fill_(math.log(self.initial_std))
 
-    def forward(self, features: Tensor) -> Gaussian:
-        """(..., D) -> the distribution of the next location."""
+    def forward(self, features: Tensor, step: Tensor | None = None) -> Gaussian:
+        """(..., D) -> the distribution of the next location; ``step`` is not used."""
         return Gaussian(self.mean(features if self.backprop_into_core else features.detach()), self.log_std.exp())
 
 
 class GridLocation(nn.Module):
-    """Where to look next: hard attention over a square grid of places, whose keys are learned.
+    """Location policy that is hard attention over a square grid of locations with learned keys.
 
-    The query is h_t; score and selection are those of :mod:`ram.attention`.
+    The query is h_t. One location is sampled from the distribution of the selection over the keys, which are numbered
+    row by row from the top left.
 
     Args:
         feature_size: width of h.
-        size: places along a side, from border to border.
-        score: builds what compares h with the key of a place, from the widths of both.
-        backprop_into_core: let the policy's gradient into the core and glimpse networks.
+        size: number of locations along a side, from border to border.
+        score: builds the score from the widths of query and key.
+        select: builds the selection from the width of a query; its weights must be probabilities. With Soft, Hard and
+            GumbelSoftmax the distribution is the softmax of the scores; local windows restrict it to some keys, those
+            of LocalMonotonic around the key with the number of the look.
+        backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
     """
 
     location: Tensor
@@ -245,52 +248,68 @@ class GridLocation(nn.Module):
         feature_size: int,
         size: int = 7,
         score: Callable[[int, int], Score] = ScaledDot,
+        select: Callable[[int], Select] = Hard,
         backprop_into_core: bool = False,
     ) -> None:
         super().__init__()
         if size < 2:
             raise InputError(f"policy.size must be at least 2, got {size}.")
         self.backprop_into_core = backprop_into_core
-        self.score, self.select = score(feature_size, feature_size), Hard()
+        self.score, self.select = score(feature_size, feature_size), select(feature_size)
+        if self.score.max_length is not None and self.score.max_length < size**2:
+            raise InputError(f"policy.score.max_length must be at least {size**2}, the number of locations.")
+        if type(self.select).distribution is Select.distribution:
+            raise InputError(
+                f"policy.select={type(self.select).__name__} gives no probabilities to sample a location from: use "
+                "another selection, such as hard."
+            )
         self.keys = nn.Parameter(torch.randn(size**2, feature_size) / math.sqrt(feature_size))
         side = torch.linspace(-1, 1, size)
         self.register_buffer("location", torch.cartesian_prod(side, side).flip(-1), persistent=False)
 
     def anneal(self, progress: float) -> None:
-        """Nothing changes."""
+        """Does nothing: no parameter has a schedule."""
 
-    def forward(self, features: Tensor) -> GridCategorical:
-        """(..., D) -> the distribution of the next location."""
+    def forward(self, features: Tensor, step: Tensor | None = None) -> GridCategorical:
+        """Computes the distribution of the next location.
+
+        Args:
+            features: (..., D).
+            step: int64, the number of the look, from 0: a scalar, or (T,) for features (T, ..., D). None for 0.
+        """
+        rows = features.shape[:-1]
         query = (features if self.backprop_into_core else features.detach()).flatten(0, -2)[None]
-        scores = self.score(query, self.keys[None])
-        return GridCategorical(self.select.choices(scores.view(*features.shape[:-1], -1)), self.location)
+        step = torch.zeros((), dtype=torch.long, device=features.device) if step is None else step
+        step = step.reshape(*step.shape, *[1] * (len(rows) - step.ndim)).expand(rows).flatten()
+        logits = self.select.distribution(self.score(query, self.keys[None]), None, query, step).logits
+        return GridCategorical(Categorical(logits.view(*rows, -1)), self.location)
 
 
 class RandomLocation(nn.Module):
-    """The control: every location is equally likely, whatever has been seen.
+    """Uniform location policy: a control that ignores its input.
 
     Args:
-        feature_size: width of h, of which nothing is used.
+        feature_size: not used.
     """
 
     def __init__(self, feature_size: int) -> None:
         super().__init__()
 
     def anneal(self, progress: float) -> None:
-        """Nothing changes."""
+        """Does nothing: no parameter has a schedule."""
 
-    def forward(self, features: Tensor) -> Uniform:
+    def forward(self, features: Tensor, step: Tensor | None = None) -> Uniform:
         """(..., D) -> the distribution of the next location."""
         return Uniform()
 
 
 class ActionNetwork(nn.Module):
-    """The answer, or a move: class logits, linear in h_t or through a hidden ReLU layer.
+    """Computes the logits of the answer, a class or a move: linear in h_t, or with a hidden ReLU layer.
 
     Args:
         feature_size: width of h.
-        num_classes: how many answers there are.
-        hidden_size: width of the hidden layer, or 0 for none.
+        num_classes: number of answers.
+        hidden_size: width of the hidden layer; 0 for none.
     """
 
     def __init__(self, feature_size: int, num_classes: int, hidden_size: int = 0) -> None:
@@ -305,51 +324,51 @@ class ActionNetwork(nn.Module):
 
 
 class BoxNetwork(LocationNetwork):
-    """The answer where a box is asked for: a Gaussian of its left, top, right and bottom, the means bounded.
+    """Computes the answer of env.answer=box: a Gaussian of left, top, right and bottom with means in [-1, 1].
 
-    Nothing but the reward teaches it, so its gradient goes on into core and glimpse networks.
+    It is trained by the reward only; its gradient flows into the core and glimpse networks.
 
     Args:
         feature_size: width of h.
-        hidden_size: width of a hidden ReLU layer, or 0 for none.
-        std: the standard deviation, in units of half the image.
-        final_std: what the deviation changes to over the budget, geometrically; None keeps it.
+        hidden_size: width of a hidden ReLU layer; 0 for none.
+        std: initial standard deviation, in units of half the image.
+        final_std: standard deviation at the end of the budget, approached geometrically; None keeps ``std``.
     """
 
     outputs = 4
     options = "task.agent.box"
 
     def __init__(
-        self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = None
+        self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = 0.04
     ) -> None:
         super().__init__(feature_size, hidden_size, std, final_std, backprop_into_core=True)
 
 
 class StopNetwork(nn.Module):
-    """Whether to answer now or to look on: two logits, linear in h_t, of going on and of stopping.
+    """Computes the logits of going on and of stopping, linear in h_t.
 
-    It reads the features without sending a gradient back, as the location network does.
+    No gradient flows back into the features.
 
     Args:
         feature_size: width of h.
-        probability: of stopping, before anything has been learnt.
+        probability: initial probability of stopping, in (0, 1).
     """
 
     def __init__(self, feature_size: int, probability: float = 0.1) -> None:
         super().__init__()
         if not 0 < probability < 1:
-            raise InputError(f"task.agent.stop.probability must lie between 0 and 1, got {probability}.")
+            raise InputError(f"task.agent.stop.probability must be in (0, 1), got {probability}.")
         self.logits = nn.Linear(feature_size, 2)
         nn.init.zeros_(self.logits.weight)
         self.logits.bias.data = torch.tensor([1 - probability, probability]).log()
 
     def forward(self, features: Tensor) -> Categorical:
-        """(..., D) -> the distribution of 0, going on, and 1, stopping."""
+        """(..., D) -> the distribution of 0 (go on) and 1 (stop)."""
         return Categorical(self.logits(features.detach()))
 
 
 def output_layers(feature_size: int, outputs: int, hidden_size: int) -> nn.Sequential:
-    """A linear map, or one through a hidden ReLU layer where ``hidden_size`` is not 0: (..., D) -> (..., outputs)."""
+    """Builds a linear layer, after a hidden ReLU layer if ``hidden_size`` > 0: (..., D) -> (..., outputs)."""
     return nn.Sequential(
         *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
         nn.Linear(hidden_size or feature_size, outputs),

@@ -1,4 +1,4 @@
-"""REINFORCE with a baseline: the estimator of every hard choice of this project.
+"""REINFORCE with a baseline: the gradient estimator of all sampled choices.
 
 The gradient of the expected return with respect to the parameters of a stochastic policy is
 
@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Rollout:
     """T steps of B episodes. Entry t along T belongs to the choice made at step t.
 
     Attributes:
-        features: (T, B, D), the state of the agent before each choice; with gradient.
+        features: (T, B, D), the input of the baseline before each choice; with gradient.
         log_prob: (T, B), log-probability of the choices made; with gradient. Arbitrary where ``mask`` is False.
         active: (T, B) bool, True until the episode of the row has ended.
         mask: (T, B) bool, True where the choice can change the reward and is scored.
         reward: (T, B), the reward of each step.
-        group: (B,) int64, the number of the example that a row is an episode of. Rows of one example are adjacent.
+        group: (B,) int64, the number of the example of each row. Rows of one example are adjacent.
     """
 
     features: Tensor
@@ -104,6 +105,25 @@ def reinforce(rollout: Rollout, baseline: Callable[[Rollout, Tensor], BaselineOu
         advantage=advantage,
         mask=rollout.mask,
     )
+
+
+def policy_gradient_variance(policy: nn.Module, rollout: Rollout, sample: Tensor, weight: Tensor) -> float:
+    """Computes the variance over episodes of an episode's policy gradient, summed over the parameters of a policy.
+
+    Args:
+        policy: maps features (T, D) and steps (T,) to a distribution.
+        rollout: the episodes.
+        sample: (T, B, ...), the samples of the policy.
+        weight: (T, B), the factor of each log-probability: advantage or return, 0 for samples that are not scored.
+    """
+    parameters = {name: value.detach() for name, value in policy.named_parameters()}
+    steps = torch.arange(len(weight), device=weight.device)
+
+    def objective(parameters: dict[str, Tensor], features: Tensor, sample: Tensor, weight: Tensor) -> Tensor:
+        return (functional_call(policy, parameters, (features, steps)).log_prob(sample) * weight).sum()
+
+    gradients = vmap(grad(objective), in_dims=(None, 1, 1, 1))(parameters, rollout.features, sample, weight)
+    return float(sum(gradient.var(0).sum() for gradient in gradients.values()))
 
 
 def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:

@@ -1,4 +1,4 @@
-"""Attention: choosing what to read next, and reading it."""
+"""Attention: scores, selections, layers, masks and positional encodings."""
 
 from ram.attention.heads import Attention, AttentionOutput, FixedAttention, MultiHeadAttention, record_weights
 from ram.attention.masks import causal_mask, padding_mask

@@ -1,4 +1,4 @@
-"""Reading: a mean of values, weighted by how well their keys answer a query."""
+"""Attention: weighted means of values, with weights from the scores of their keys for a query."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ram.attention.selection import Select, Soft
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """What was read.
+    """The output of an attention layer.
 
     Attributes:
-        context: (B, Q, D), the weighted sum of the values; zeros where nothing is visible.
-        weights: (B, Q, N), or with heads (B, H, Q, N); None where they were neither needed nor asked for.
-        log_prob: (B, Q), of a hard choice, with gradient; that of all heads together.
+        context: (B, Q, D), the weighted sum of the values; 0 for a query with no visible key.
+        weights: (B, Q, N) before dropout, or (B, H, Q, N) with heads; None where the fused kernel computed the context.
+        log_prob: (B, Q), the log-probability of a hard choice, summed over heads, with gradient; else None.
     """
 
     context: Tensor
@@ -33,14 +33,14 @@ class AttentionOutput:
 
 
 class Attention(nn.Module):
-    """Reads values by how well their keys answer each query (Bahdanau et al. 2015; Vaswani et al. 2017, section 3.2).
+    """Attention with one head and no projections (Bahdanau et al. 2015; Vaswani et al. 2017, section 3.2).
 
-    Self-attention is attention whose queries, keys and values are one and the same sequence.
+    It is self-attention where queries, keys and values are the same sequence.
 
     Args:
         score: compares queries with keys.
-        select: turns the scores into weights.
-        dropout: share of the weights that is dropped in training.
+        select: turns scores into weights.
+        dropout: probability of dropping a weight in training, in [0, 1); the others are divided by 1 - ``dropout``.
     """
 
     def __init__(self, score: Score, select: Select, dropout: float = 0.0) -> None:
@@ -58,23 +58,23 @@ class Attention(nn.Module):
         step: Tensor | None = None,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """Reads.
+        """Computes the context of every query.
 
         Args:
             query: (B, Q, Dq).
             keys: (B, N, Dk).
             values: (B, N, D).
-            mask: bool, True where a key is visible; it broadcasts to (B, Q, N). None shows all.
-            step: (Q,) int64, the place of each query in its own sequence; None for 0, 1, ...
-            need_weights: tell the weights, where a faster way could do without.
+            mask: bool, True where a key is visible; broadcasts to (B, Q, N). None shows all keys.
+            step: (Q,) int64, the position of each query in its sequence; None for 0, 1, ...
+            need_weights: return the weights even where a fused kernel could avoid computing them.
         """
-        return self.read(query, *self.project(keys, values), mask, step, need_weights)
+        return self.attend(query, *self.project(keys, values), mask, step, need_weights)
 
     def project(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """What all queries share of the work, on keys and on values: done once where queries come one by one."""
+        """Prepares keys and values once for any number of calls of :meth:`attend`."""
         return self.score.prepare(keys), values
 
-    def read(
+    def attend(
         self,
         query: Tensor,
         keys: Tensor,
@@ -83,46 +83,48 @@ class Attention(nn.Module):
         step: Tensor | None = None,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """As :meth:`forward`, of keys and values that :meth:`project` has seen."""
-        return self._kept(self._weigh(query, keys, values, mask, step, need_weights))
+        """Like :meth:`forward`, with keys and values from :meth:`project`."""
+        return self._record(self._attend_prepared(query, keys, values, mask, step, need_weights))
 
-    def _weigh(
+    def _attend_prepared(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, step: Tensor | None, need_weights: bool
     ) -> AttentionOutput:
+        """Computes the context from keys prepared by the score."""
         if type(self.score) is ScaledDot and type(self.select) is Soft and not need_weights and not self.records:
-            return AttentionOutput(self._fused(query, keys, values, mask))
-        selection = self.select(self.score.compare(query, keys), mask, query, step)
-        weights = F.dropout(selection.weights, self.dropout, self.training)
-        return AttentionOutput(weights @ values, selection.weights, selection.log_prob)
+            return AttentionOutput(self._fused_context(query, keys, values, mask))
+        selected = self.select(self.score.compare(query, keys), mask, query, step)
+        weights = F.dropout(selected.weights, self.dropout, self.training)
+        return AttentionOutput(weights @ values, selected.weights, selected.log_prob)
 
-    def _fused(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """The plain softmax of scaled dot products, by torch's own kernel."""
+    def _fused_context(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Computes softmax attention with scaled dot products by PyTorch's fused kernel."""
         dropout = self.dropout if self.training else 0.0
         if mask is None:
             return F.scaled_dot_product_attention(query, keys, values, dropout_p=dropout)
-        seen = mask.any(-1, keepdim=True)
-        # What the kernel says of a row that sees nothing depends on the device.
-        context = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask | ~seen, dropout_p=dropout)
-        return context.masked_fill(~seen, 0)
+        has_key = mask.any(-1, keepdim=True)
+        # The kernel's output for a query without visible keys depends on the device.
+        context = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask | ~has_key, dropout_p=dropout)
+        return context.masked_fill(~has_key, 0)
 
-    def _kept(self, read: AttentionOutput) -> AttentionOutput:
-        if read.weights is not None:
+    def _record(self, output: AttentionOutput) -> AttentionOutput:
+        """Appends the weights to the active records of :func:`record_weights`."""
+        if output.weights is not None:
             for record in self.records:
-                record.append(read.weights.detach())
-        return read
+                record.append(output.weights.detach())
+        return output
 
 
 class MultiHeadAttention(Attention):
-    """Several readings side by side, each through maps of its own (Vaswani et al. 2017, section 3.2.2).
+    """Attention with H heads, each with its own projections (Vaswani et al. 2017, section 3.2.2).
 
     Args:
-        query_size: width Dq of a query, and of what is read.
+        query_size: width Dq of a query and of the context.
         key_size: width of the keys; None for ``query_size``.
         value_size: width of the values; None for ``key_size``.
-        num_heads: H, which divides ``query_size``.
-        score: builds what compares queries with keys from the width of a head, twice; shared by all heads.
-        select: builds what turns the scores into weights from the width of a query.
-        dropout: share of the weights that is dropped in training.
+        num_heads: H, a divisor of ``query_size``.
+        score: builds the score, shared by all heads, from the widths of a head's query and key.
+        select: builds the selection from the width of a head's query.
+        dropout: probability of dropping a weight in training, in [0, 1).
     """
 
     def __init__(
@@ -148,10 +150,10 @@ class MultiHeadAttention(Attention):
         self.out = nn.Linear(query_size, query_size, bias=False)
 
     def project(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values as the heads see them, (B, N, query_size) each."""
+        """Projects keys and values for all heads: (B, N, query_size) each."""
         return self.key(keys), self.value(values)
 
-    def read(
+    def attend(
         self,
         query: Tensor,
         keys: Tensor,
@@ -160,34 +162,34 @@ class MultiHeadAttention(Attention):
         step: Tensor | None = None,
         need_weights: bool = False,
     ) -> AttentionOutput:
+        """Like :meth:`forward`, with keys and values from :meth:`project`."""
         batch, heads = len(query), self.num_heads
-        folded = mask
         if mask is not None and mask.ndim == 3 and len(mask) > 1:
-            folded = mask.repeat_interleave(heads, dim=0)
-        query, keys, values = self._fold(self.query(query)), self._fold(keys), self._fold(values)
-        read = self._weigh(query, self.score.prepare(keys), values, folded, step, need_weights)
-        context = read.context.unflatten(0, (batch, heads)).transpose(1, 2).flatten(2)
-        weights = None if read.weights is None else read.weights.unflatten(0, (batch, heads))
-        log_prob = None if read.log_prob is None else read.log_prob.unflatten(0, (batch, heads)).sum(1)
-        return self._kept(AttentionOutput(self.out(context), weights, log_prob))
+            mask = mask.repeat_interleave(heads, dim=0)
+        query, keys, values = self._fold_heads(self.query(query)), self._fold_heads(keys), self._fold_heads(values)
+        output = self._attend_prepared(query, self.score.prepare(keys), values, mask, step, need_weights)
+        context = output.context.unflatten(0, (batch, heads)).transpose(1, 2).flatten(2)
+        weights = None if output.weights is None else output.weights.unflatten(0, (batch, heads))
+        log_prob = None if output.log_prob is None else output.log_prob.unflatten(0, (batch, heads)).sum(1)
+        return self._record(AttentionOutput(self.out(context), weights, log_prob))
 
-    def _fold(self, vectors: Tensor) -> Tensor:
-        """(B, N, H * d) -> (B * H, N, d)."""
+    def _fold_heads(self, vectors: Tensor) -> Tensor:
+        """Moves the heads into the batch: (B, N, H * d) -> (B * H, N, d)."""
         return vectors.unflatten(-1, (self.num_heads, -1)).transpose(1, 2).flatten(0, 1)
 
 
 class FixedAttention(nn.Module):
-    """Attention whose queries are learned and the same for every input: what matters here in general.
+    """Attention whose queries are learned parameters, the same for every input.
 
-    With the score Dot it is a learned direction, with Additive a network of one hidden layer. What several queries read
-    is concatenated (Lin et al. 2017, section 2.1).
+    With the score Dot a query is a learned direction; with Additive it is the bias of a network with one hidden layer.
+    The contexts of several queries are concatenated (Lin et al. 2017, section 2.1).
 
     Args:
         key_size: width Dk of the keys.
-        score: builds what compares queries with keys from their widths.
-        select: builds what turns the scores into weights from the width of a query.
-        num_queries: how many read in parallel.
-        dropout: share of the weights that is dropped in training.
+        score: builds the score from the widths of query and key.
+        select: builds the selection from the width of a query.
+        num_queries: number of learned queries.
+        dropout: probability of dropping a weight in training, in [0, 1).
     """
 
     def __init__(
@@ -206,31 +208,31 @@ class FixedAttention(nn.Module):
 
     @property
     def num_queries(self) -> int:
-        """How many read in parallel; ``context`` is as many times as wide as a value."""
+        """The number of learned queries; the context is this many times as wide as a value."""
         return len(self.query)
 
     def forward(
         self, keys: Tensor, values: Tensor, mask: Tensor | None = None, need_weights: bool = False
     ) -> AttentionOutput:
-        """(B, N, Dk) and (B, N, D) -> ``context`` (B, num_queries * D)."""
+        """Computes the concatenated contexts: (B, N, Dk), (B, N, D) -> ``context`` (B, num_queries * D)."""
         query = self.query.expand(len(keys), -1, -1)
-        read = self.attention(query, keys, values, mask, need_weights=need_weights)
-        log_prob = None if read.log_prob is None else read.log_prob.sum(1, keepdim=True)
-        return AttentionOutput(read.context.flatten(1), read.weights, log_prob)
+        output = self.attention(query, keys, values, mask, need_weights=need_weights)
+        log_prob = None if output.log_prob is None else output.log_prob.sum(1, keepdim=True)
+        return AttentionOutput(output.context.flatten(1), output.weights, log_prob)
 
 
 @contextmanager
 def record_weights(module: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Keeps what every attention in ``module`` weighs, by the attention's name and call by call.
+    """Records the weights of every attention layer in ``module``: one list of calls per layer, by the layer's name.
 
-    For example, with ``record_weights(model) as weights: model(batch)``.
+    For example, ``with record_weights(model) as weights: model(batch)``.
     """
-    inside = {name: each for name, each in module.named_modules() if isinstance(each, Attention)}
-    records: dict[str, list[Tensor]] = {name: [] for name in inside}
-    for name, each in inside.items():
-        each.records.append(records[name])
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, Attention)}
+    records: dict[str, list[Tensor]] = {name: [] for name in layers}
+    for name, layer in layers.items():
+        layer.records.append(records[name])
     try:
         yield records
     finally:
-        for each in inside.values():
-            each.records.pop()
+        for layer in layers.values():
+            layer.records.pop()

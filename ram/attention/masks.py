@@ -1,4 +1,4 @@
-"""Masks: which keys a query may see. True is visible; a mask broadcasts to (B, Q, N)."""
+"""Attention masks: bool, True where a key is visible to a query; they broadcast to (B, Q, N)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from envs.errors import InputError
 
 
 def padding_mask(lengths: Tensor, size: int) -> Tensor:
-    """Hides what only fills up the shorter rows of a batch.
+    """Masks the padding of the shorter rows of a batch.
 
     Args:
-        lengths: (B,) int64, how many keys each row has, in [0, size].
+        lengths: (B,) int64, the number of keys in each row, in [0, size].
         size: N.
 
     Returns:
@@ -24,23 +24,23 @@ def padding_mask(lengths: Tensor, size: int) -> Tensor:
 def causal_mask(
     size: int, queries: int | None = None, strict: bool = False, device: torch.device | None = None
 ) -> Tensor:
-    """Hides the future: a query sees the keys up to its own place.
+    """Masks later keys: a query sees the keys up to its own position.
 
     Args:
         size: N.
-        queries: Q, which stand at the last of the N places; None for all.
-        strict: hide the query's own place too.
-        device: of the mask.
+        queries: Q, at the last of the N positions; None for N.
+        strict: mask the query's own position too.
+        device: where the mask is created.
 
     Returns:
         (1, Q, N) bool.
 
     Raises:
-        InputError: there are more queries than places.
+        InputError: if there are more queries than positions.
     """
     queries = size if queries is None else queries
     if queries > size:
-        raise InputError(f"A causal mask has a place for every query, got {queries} queries and {size} places.")
-    place = torch.arange(size - queries, size, device=device)[:, None]
+        raise InputError(f"A causal mask needs a position for every query, got {queries} queries and {size} positions.")
+    query = torch.arange(size - queries, size, device=device)[:, None]
     key = torch.arange(size, device=device)
-    return ((key < place) if strict else (key <= place))[None]
+    return ((key < query) if strict else (key <= query))[None]

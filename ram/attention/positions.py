@@ -1,4 +1,4 @@
-"""Positions: what tells one place of a sequence from another, for attention itself does not."""
+"""Positional encodings: attention itself does not depend on the order of a sequence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from envs.validation import check_positive
 
 
 class Positions(nn.Module):
-    """Adds to every element what tells its place: (B, N, D) -> (B, N, D).
+    """Base class of positional encodings: (B, N, D) -> (B, N, D).
 
     Args:
         size: width D.
 
     Attributes:
-        max_length: how many places there are; None for any number.
+        max_length: the largest N; None for any.
     """
 
     max_length: int | None = None
@@ -27,24 +27,24 @@ class Positions(nn.Module):
         super().__init__()
 
     def forward(self, elements: Tensor, start: int = 0) -> Tensor:
-        """Adds the places from ``start`` on."""
-        raise TypeError(f"{type(self).__name__} does not say where an element stands.")
+        """Encodes the positions from ``start`` on."""
+        raise TypeError(f"{type(self).__name__} does not implement forward.")
 
 
 class NoPositions(Positions):
-    """Nothing: order is not known."""
+    """No positional encoding: returns its input."""
 
     def forward(self, elements: Tensor, start: int = 0) -> Tensor:
         return elements
 
 
 class SinusoidalPositions(Positions):
-    """sin and cos of place / 10000^(2i/D), added to sqrt(D) times the element (Vaswani et al. 2017, section 3.5).
+    """Sines and cosines of position / 10000^(2i/D), added to sqrt(D) times the element.
 
-    Element 2i of the code is the sine, element 2i + 1 the cosine.
+    Feature 2i is the sine, feature 2i + 1 the cosine (Vaswani et al. 2017, section 3.5).
 
     Args:
-        size: width D, which is even.
+        size: width D, an even number.
     """
 
     rates: Tensor
@@ -57,37 +57,39 @@ class SinusoidalPositions(Positions):
         self.register_buffer("rates", 10000 ** (-torch.arange(0, size, 2) / size), persistent=False)
 
     def forward(self, elements: Tensor, start: int = 0) -> Tensor:
-        place = torch.arange(start, start + elements.shape[1], device=elements.device)
-        angle = place[:, None] * self.rates
+        position = torch.arange(start, start + elements.shape[1], device=elements.device)
+        angle = position[:, None] * self.rates
         return elements * self.scale + torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(elements.dtype)
 
 
 class LinearPositions(Positions):
-    """The place's number, over ``unit``, times a learned vector.
+    """A learned vector times the position divided by ``unit``.
 
     Args:
         size: width D.
-        unit: how many places make one.
+        unit: the position whose encoding is the vector itself.
     """
 
     def __init__(self, size: int, unit: float = 10.0) -> None:
         super().__init__(size)
-        check_positive("The unit of numbered positions", unit)
+        check_positive("The unit of linear positions", unit)
         self.unit = unit
         self.direction = nn.Parameter(torch.randn(size) / math.sqrt(size))
 
     def forward(self, elements: Tensor, start: int = 0) -> Tensor:
-        place = torch.arange(start, start + elements.shape[1], device=elements.device)
-        return elements + place[:, None] / self.unit * self.direction
+        position = torch.arange(start, start + elements.shape[1], device=elements.device)
+        return elements + position[:, None] / self.unit * self.direction
 
 
 class LearnedPositions(Positions):
-    """A learned vector for every place (Gehring et al. 2017, section 3.1).
+    """A learned vector for every position (Gehring et al. 2017, section 3.1).
 
     Args:
         size: width D.
-        max_length: how many places there are.
+        max_length: number of positions.
     """
+
+    max_length: int
 
     def __init__(self, size: int, max_length: int = 128) -> None:
         super().__init__(size)
@@ -97,9 +99,9 @@ class LearnedPositions(Positions):
         self.vectors = nn.Parameter(torch.randn(max_length, size) / math.sqrt(size))
 
     def forward(self, elements: Tensor, start: int = 0) -> Tensor:
-        end, most = start + elements.shape[1], len(self.vectors)
-        if end > most:
+        end = start + elements.shape[1]
+        if end > len(self.vectors):
             raise InputError(
-                f"A sequence of {end} is longer than the {most} positions learned: raise their max_length."
+                f"A sequence has length {end}, but LearnedPositions has max_length={self.max_length}: raise it."
             )
         return elements + self.vectors[start:end]

@@ -1,4 +1,4 @@
-"""Scores: how well each key answers each query."""
+"""Scores: compatibility functions of queries and keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envs.validation import check_positive
 
 
 class Score(nn.Module):
-    """Compares queries with keys: (B, Q, Dq), (B, N, Dk) -> (B, Q, N).
+    """Base class of scores: (B, Q, Dq), (B, N, Dk) -> (B, Q, N).
 
     Args:
         query_size: width Dq of a query.
@@ -20,29 +20,29 @@ class Score(nn.Module):
     """
 
     same_size = False
-    """Whether the formula needs queries and keys of one width."""
+    """Whether the formula needs queries and keys of equal width."""
     max_length: int | None = None
-    """The largest N there may be; None for any."""
+    """The largest N; None for any."""
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
         if self.same_size and query_size != key_size:
             raise InputError(
-                f"The score {type(self).__name__} needs queries and keys of one width, got {query_size} and "
-                f"{key_size}: take General or Additive."
+                f"The score {type(self).__name__} needs queries and keys of equal width, got {query_size} "
+                f"and {key_size}: use General or Additive."
             )
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Any number; the more, the better the key answers."""
+        """Computes the score of every key for every query, a real number."""
         return self.compare(query, self.prepare(keys))
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """What all queries share of the work: (B, N, Dk) -> (B, N, ...)."""
+        """Computes the part of the score that depends on the keys only: (B, N, Dk) -> (B, N, ...)."""
         return keys
 
     def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """As :meth:`forward`, with keys that :meth:`prepare` has seen."""
-        raise TypeError(f"{type(self).__name__} does not say how it scores.")
+        """Like :meth:`forward`, with keys from :meth:`prepare`."""
+        raise TypeError(f"{type(self).__name__} does not implement compare.")
 
 
 class Dot(Score):
@@ -55,7 +55,7 @@ class Dot(Score):
 
 
 class ScaledDot(Score):
-    """q . k / sqrt(D), which keeps its variance at that of one product (Vaswani et al. 2017, equation 1)."""
+    """q . k / sqrt(D), whose variance does not depend on D (Vaswani et al. 2017, equation 1)."""
 
     same_size = True
 
@@ -80,7 +80,7 @@ class Additive(Score):
     Args:
         query_size: width Dq of a query.
         key_size: width Dk of a key.
-        hidden_size: width of the hidden layer; None for that of a key.
+        hidden_size: width of the hidden layer; None for ``key_size``.
     """
 
     def __init__(self, query_size: int, key_size: int, hidden_size: int | None = None) -> None:
@@ -104,12 +104,12 @@ class Additive(Score):
 class Content(Score):
     """beta cos(q, k), with a learned sharpness beta > 0 (Graves et al. 2014, equation 5).
 
-    A query or key of zeros is as far from all others as from none: it scores 0.
+    The score of a zero query or a zero key is 0.
 
     Args:
         query_size: width Dq of a query.
-        key_size: width Dk of a key, the same.
-        sharpness: beta, before anything has been learnt.
+        key_size: width Dk of a key, equal to ``query_size``.
+        sharpness: initial beta.
     """
 
     same_size = True
@@ -127,13 +127,15 @@ class Content(Score):
 
 
 class Location(Score):
-    """W q, whatever the keys hold: a score of places (Luong et al. 2015, section 3.1).
+    """W q: a score of key positions that ignores the keys (Luong et al. 2015, section 3.1).
 
     Args:
         query_size: width Dq of a query.
-        key_size: width Dk of a key, of which nothing is used.
-        max_length: the largest N there may be.
+        key_size: not used.
+        max_length: the largest N.
     """
+
+    max_length: int
 
     def __init__(self, query_size: int, key_size: int, max_length: int = 64) -> None:
         super().__init__(query_size, key_size)
@@ -143,15 +145,13 @@ class Location(Score):
         self.weight = nn.Linear(query_size, max_length, bias=False)
 
     def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
-        number = prepared.shape[1]
-        if number > self.weight.out_features:
-            raise InputError(
-                f"The score Location knows {self.max_length} places and was given {number} keys: raise its max_length."
-            )
-        return self.weight(query)[..., :number]
+        count = prepared.shape[1]
+        if count > self.max_length:
+            raise InputError(f"The score Location got {count} keys, but has max_length={self.max_length}: raise it.")
+        return self.weight(query)[..., :count]
 
 
 def _direction(vectors: Tensor) -> Tensor:
-    """Vectors of length 1; zeros stay zeros, and their gradient stays finite."""
+    """Normalizes vectors to length 1; zeros stay zero and have a finite gradient."""
     length = vectors.norm(dim=-1, keepdim=True)
     return vectors / length.masked_fill(length == 0, 1)

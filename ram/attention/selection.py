@@ -1,4 +1,4 @@
-"""Selection: from scores to the share of every key in what is read."""
+"""Selections: attention weights from scores."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from ram.distributions import Categorical
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """What was selected.
+    """The output of a selection.
 
     Attributes:
-        weights: (B, Q, N), what each key counts; zeros where nothing is visible.
-        log_prob: (B, Q), of the choice, with gradient, where one was made; 0 where nothing is visible.
+        weights: (B, Q, N); 0 where masked.
+        log_prob: (B, Q), the log-probability of a sampled key, with gradient; 0 for a query with no visible key. None
+            where nothing is sampled.
     """
 
     weights: Tensor
@@ -27,10 +28,10 @@ class AttentionWeights:
 
 
 class Select(nn.Module):
-    """Turns scores into weights.
+    """Base class of selections.
 
     Args:
-        query_size: width Dq of a query, for those that look at it.
+        query_size: width Dq of a query; used only by selections with parameters.
     """
 
     def __init__(self, query_size: int | None = None) -> None:
@@ -39,41 +40,61 @@ class Select(nn.Module):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        """Selects.
+        """Computes the attention weights.
 
         Args:
             scores: (B, Q, N).
-            mask: bool, True where a key is visible; it broadcasts to (B, Q, N). None shows all.
-            query: (B, Q, Dq), what the scores were asked with.
-            step: (Q,) int64, the place of each query in its own sequence; None for 0, 1, ...
+            mask: bool, True where a key is visible; broadcasts to (B, Q, N). None shows all keys.
+            query: (B, Q, Dq), the queries of the scores.
+            step: (Q,) int64, the position of each query in its sequence; None for 0, 1, ...
         """
-        raise TypeError(f"{type(self).__name__} does not say how it selects.")
+        raise TypeError(f"{type(self).__name__} does not implement forward.")
+
+    def distribution(
+        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
+    ) -> Categorical:
+        """Returns the distribution over keys (B, Q, N) that a hard choice of one key is sampled from.
+
+        Its probabilities are proportional to the weights, to their mean where they are sampled. The arguments are those
+        of :meth:`forward`. A selection whose weights are no probabilities does not override this method.
+        """
+        raise TypeError(f"{type(self).__name__} has no distribution over keys.")
 
 
 class Soft(Select):
-    """Softmax: positive weights whose sum is 1 (Bahdanau et al. 2015, equation 6)."""
+    """Softmax: positive weights with sum 1 (Bahdanau et al. 2015, equation 6)."""
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        return AttentionWeights(hidden(logits(scores, mask).softmax(-1), mask))
+        return AttentionWeights(mask_weights(masked_logits(scores, mask).softmax(-1), mask))
+
+    def distribution(
+        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
+    ) -> Categorical:
+        return Categorical(masked_logits(scores, mask))
 
 
-class Uniform(Select):
-    """The same for every visible key, whatever the scores: a control, which has nothing to learn."""
+class Uniform(Soft):
+    """Equal weights for all visible keys: a control without parameters that ignores the scores."""
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        return AttentionWeights(hidden(logits(torch.zeros_like(scores), mask).softmax(-1), mask))
+        return super().forward(torch.zeros_like(scores), mask)
+
+    def distribution(
+        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
+    ) -> Categorical:
+        return super().distribution(torch.zeros_like(scores), mask)
 
 
 class Diagonal(Select):
-    """The key that stands where the query does, whatever the scores: a control, wired by hand.
+    """Weight 1 for the key at the position of the query: a control without parameters that ignores the scores.
 
     Args:
-        query_size: of no use here.
-        from_end: count the visible keys from the last.
+        query_size: not used.
+        from_end: count positions from the last visible key.
     """
 
     def __init__(self, query_size: int | None = None, from_end: bool = False) -> None:
@@ -83,33 +104,40 @@ class Diagonal(Select):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        if not scores.shape[-1]:  # nothing to read
+        if not scores.shape[-1]:
             return AttentionWeights(scores)
-        visible, step = _seen(scores, mask, step)
+        visible, step = _visible_and_step(scores, mask, step)
         last = visible.sum(-1) - 1
-        place = torch.minimum(step.expand_as(last), last)  # a longer output stays at the last
-        chosen = (last - place if self.from_end else place).clamp(min=0)
-        return AttentionWeights(hidden(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask))
+        position = torch.minimum(step.expand_as(last), last)  # queries past the last key stay at it
+        chosen = (last - position if self.from_end else position).clamp(min=0)
+        return AttentionWeights(mask_weights(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask))
+
+    def distribution(
+        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
+    ) -> Categorical:
+        chosen = self(scores, mask, query, step).weights > 0
+        return Categorical(masked_logits(torch.zeros_like(scores), chosen))
 
 
 class Unnormalised(Select):
-    """The scores themselves: weights of either sign and any sum."""
+    """The scores themselves as weights, of either sign and any sum."""
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        return AttentionWeights(hidden(scores, mask))
+        return AttentionWeights(mask_weights(scores, mask))
 
 
-class Hard(Select):
-    """One key alone, chosen with the probabilities of the softmax (Xu et al. 2015, section 4.1).
+class Hard(Soft):
+    """One key per query, with the probabilities of the softmax (Xu et al. 2015, section 4.1).
 
-    In training it is sampled, and the choice is to be trained by REINFORCE through its log-probability, for no gradient
-    passes through the weights. In evaluation it is the likeliest.
+    In training the key is sampled; its log-probability is trained with REINFORCE, since no gradient passes through the
+    weights. In evaluation it is the most probable key.
 
     Args:
-        query_size: of no use here.
-        soft_share: how often, in training, the softmax itself stands for a sample, in [0, 1): it tames the variance.
+        query_size: not used.
+        soft_share: probability that the softmax weights replace the sample in training, in [0, 1). It reduces the
+            variance of the gradient.
     """
 
     def __init__(self, query_size: int | None = None, soft_share: float = 0.0) -> None:
@@ -117,37 +145,34 @@ class Hard(Select):
         check_probability("The soft_share of Hard", soft_share)
         self.soft_share = soft_share
 
-    def choices(self, scores: Tensor, mask: Tensor | None = None) -> Categorical:
-        """What the key is drawn from."""
-        return Categorical(logits(scores, mask))
-
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        if not scores.shape[-1]:  # nothing to choose from
+        if not scores.shape[-1]:
             return AttentionWeights(scores, scores.sum(-1))
-        choices = self.choices(scores, mask)
+        distribution = self.distribution(scores, mask)
         noise = torch.randn_like(scores[..., :1])
-        chosen = choices.sample(noise) if self.training else choices.mode(noise)
-        weights = hidden(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask)
-        log_prob = choices.log_prob(chosen)
+        chosen = distribution.sample(noise) if self.training else distribution.mode(noise)
+        weights = mask_weights(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask)
+        log_prob = distribution.log_prob(chosen)
         if mask is not None:
             log_prob = torch.where(mask.any(-1), log_prob, 0)
         if self.training and self.soft_share:
             soft = torch.rand_like(scores[..., :1]) < self.soft_share
-            weights = torch.where(soft, hidden(logits(scores, mask).softmax(-1), mask), weights)
+            weights = torch.where(soft, super().forward(scores, mask).weights, weights)
             log_prob = torch.where(soft[..., 0], 0, log_prob)
         return AttentionWeights(weights, log_prob)
 
 
-class GumbelSoftmax(Select):
-    """One key alone, with the gradient of a soft choice: straight through (Jang et al. 2017, section 2.2).
+class GumbelSoftmax(Soft):
+    """One key per query, with the gradient of a softmax: straight-through (Jang et al. 2017, section 2.2).
 
-    In training scores are disturbed by Gumbel noise, so that the choice is a sample; in evaluation they are not.
+    In training Gumbel noise is added to the scores, so that the key is a sample of their softmax; in evaluation it is
+    the most probable key.
 
     Args:
-        query_size: of no use here.
-        temperature: of the soft choice; towards 0 it hardens, and its gradient grows.
+        query_size: not used.
+        temperature: of the softmax that provides the gradient; towards 0 it approaches one-hot and its gradient grows.
     """
 
     def __init__(self, query_size: int | None = None, temperature: float = 1.0) -> None:
@@ -158,24 +183,24 @@ class GumbelSoftmax(Select):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        if not scores.shape[-1]:  # nothing to choose from
+        if not scores.shape[-1]:
             return AttentionWeights(scores)
-        disturbed = logits(scores, mask)
+        logits = masked_logits(scores, mask)
         if self.training:
-            disturbed = disturbed - torch.empty_like(scores).exponential_().log()
-        soft = (disturbed / self.temperature).softmax(-1)
-        one = F.one_hot(soft.argmax(-1), scores.shape[-1]).to(soft.dtype)
-        return AttentionWeights(hidden(one + (soft - soft.detach()), mask))
+            logits = logits - torch.empty_like(scores).exponential_().log()
+        soft = (logits / self.temperature).softmax(-1)
+        one_hot = F.one_hot(soft.argmax(-1), scores.shape[-1]).to(soft.dtype)
+        return AttentionWeights(mask_weights(one_hot + (soft - soft.detach()), mask))
 
 
 class Local(Select):
-    """Softmax within a window of 2 D + 1 places around a centre (Luong et al. 2015, section 3.2).
+    """Base class of local attention: softmax within D keys of a center (Luong et al. 2015, section 3.2).
 
     Args:
         query_size: width Dq of a query.
         half_width: D.
-        gaussian: multiply the weights by a Gaussian of the distance from the centre, of deviation D / 2 (section 3.2);
-            their sum is below 1 then.
+        gaussian: multiply the weights by a Gaussian of the distance from the center with standard deviation D / 2
+            (equation 10); their sum is then below 1.
     """
 
     def __init__(self, query_size: int | None, half_width: int, gaussian: bool) -> None:
@@ -184,52 +209,67 @@ class Local(Select):
             raise InputError(f"The half_width of a local window must be at least 1, got {half_width}.")
         self.half_width, self.gaussian = half_width, gaussian
 
-    def centre(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
-        """Where to look: (B, Q), a real number.
+    def center(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
+        """Returns the center of each query's window as a real-valued key position: (B, Q).
 
         Args:
-            lengths: (B, Q), how many keys are visible; the first so many.
+            lengths: (B, Q), the number of visible keys, which come first.
             query: (B, Q, Dq).
-            step: (Q,), the place of each query in its own sequence.
+            step: (Q,), the position of each query in its sequence.
         """
-        raise TypeError(f"{type(self).__name__} does not say where its window is.")
+        raise TypeError(f"{type(self).__name__} does not implement center.")
+
+    def _window(
+        self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the visible keys within the window (B, Q, N) bool and their distances from the center (B, Q, N)."""
+        visible, step = _visible_and_step(scores, mask, step)
+        # Half precision does not represent every integer above 256.
+        lengths = visible.sum(-1).to(torch.promote_types(scores.dtype, torch.float32))
+        center = self.center(lengths, query, step)
+        distance = torch.arange(scores.shape[-1], device=scores.device) - center[..., None]
+        return visible & (distance.abs() <= self.half_width), distance
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
     ) -> AttentionWeights:
-        visible, step = _seen(scores, mask, step)
-        # Half precision does not know every whole number above 256.
-        number = visible.sum(-1).to(torch.promote_types(scores.dtype, torch.float32))
-        centre = self.centre(number, query, step)
-        place = torch.arange(scores.shape[-1], device=scores.device)
-        distance = place - centre[..., None]
-        within = visible & (distance.abs() <= self.half_width)
-        weights = hidden(logits(scores, within).softmax(-1), within)
+        within, distance = self._window(scores, mask, query, step)
+        weights = mask_weights(masked_logits(scores, within).softmax(-1), within)
         if self.gaussian:
-            weights = weights * torch.exp(-2 * (distance / self.half_width).square())  # d^2 / (2 (D/2)^2)
+            weights = weights * torch.exp(self._log_gaussian(distance))
         return AttentionWeights(weights.to(scores.dtype))
+
+    def distribution(
+        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
+    ) -> Categorical:
+        within, distance = self._window(scores, mask, query, step)
+        return Categorical(masked_logits(scores + self._log_gaussian(distance) if self.gaussian else scores, within))
+
+    def _log_gaussian(self, distance: Tensor) -> Tensor:
+        """Returns -d^2 / (2 (D / 2)^2)."""
+        return -2 * (distance / self.half_width).square()
 
 
 class LocalMonotonic(Local):
-    """The window moves on with the output, and stays at the end of a shorter input: local-m.
+    """Local attention whose center is the position of the query, at most that of the last visible key: local-m.
 
     Args:
-        query_size: of no use here.
+        query_size: not used.
         half_width: D.
-        gaussian: multiply the weights by a Gaussian, which the paper does not do here.
+        gaussian: multiply the weights by a Gaussian; the paper does so for local-p only.
     """
 
     def __init__(self, query_size: int | None = None, half_width: int = 10, gaussian: bool = False) -> None:
         super().__init__(query_size, half_width, gaussian)
 
-    def centre(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
+    def center(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
         return torch.minimum(step.to(lengths.dtype), (lengths - 1).clamp(min=0))
 
 
 class LocalPredictive(Local):
-    """The centre is predicted: S sigmoid(v^T tanh(W q)), S keys being visible: local-p (section 3.2).
+    """Local attention with a predicted center S sigmoid(v^T tanh(W q)), S the number of visible keys: local-p.
 
-    Its gradient comes through the Gaussian.
+    See Luong et al. (2015), section 3.2, equation 9. The center's gradient comes through the Gaussian.
 
     Args:
         query_size: width Dq of a query.
@@ -240,7 +280,7 @@ class LocalPredictive(Local):
     def __init__(self, query_size: int | None = None, half_width: int = 10, hidden_size: int | None = None) -> None:
         super().__init__(query_size, half_width, gaussian=True)
         if query_size is None:
-            raise InputError("The selection LocalPredictive reads queries and must be told their width, query_size.")
+            raise InputError("The selection LocalPredictive needs the width of a query: set its query_size.")
         hidden_size = query_size if hidden_size is None else hidden_size
         if hidden_size < 1:
             raise InputError(f"The hidden_size of LocalPredictive must be at least 1, got {hidden_size}.")
@@ -248,25 +288,25 @@ class LocalPredictive(Local):
             nn.Linear(query_size, hidden_size, bias=False), nn.Tanh(), nn.Linear(hidden_size, 1, bias=False)
         )
 
-    def centre(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
+    def center(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
         assert query is not None
         return lengths * self.position(query).squeeze(-1).to(lengths.dtype).sigmoid()
 
 
-def logits(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores that a softmax turns into nothing where a key is hidden. A row that sees nothing stays finite."""
+def masked_logits(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Replaces the scores of masked keys by the smallest finite number, unless all keys of a query are masked."""
     if mask is None:
         return scores
-    shown = mask | ~mask.any(-1, keepdim=True)
-    return scores.masked_fill(~shown, torch.finfo(scores.dtype).min)
+    visible = mask | ~mask.any(-1, keepdim=True)
+    return scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
 
 
-def hidden(weights: Tensor, mask: Tensor | None) -> Tensor:
-    """Weights with zeros, exactly, where a key is hidden."""
+def mask_weights(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Sets the weights of masked keys to exactly 0."""
     return weights if mask is None else weights.masked_fill(~mask, 0)
 
 
-def _seen(scores: Tensor, mask: Tensor | None, step: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Which keys each query sees, (B, Q, N) bool, and where it stands, (Q,)."""
+def _visible_and_step(scores: Tensor, mask: Tensor | None, step: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the mask as (B, Q, N) bool and the positions of the queries (Q,), with their defaults filled in."""
     visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
     return visible, torch.arange(scores.shape[1], device=scores.device) if step is None else step

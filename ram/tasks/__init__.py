@@ -1,4 +1,4 @@
-"""What can be trained: a task is a module whose ``forward(step)`` is one whole training step."""
+"""Tasks: modules whose ``forward(step)`` is one whole training step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envs.splits import Split
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a training step yields.
+    """The result of a training step.
 
     Attributes:
-        loss: a scalar to descend, with gradient.
-        metrics: computes what to log of this step beside the loss, by name; the terms of the loss are named
-            ``loss/...``. It is called only on steps that are logged.
+        loss: a scalar, with gradient.
+        metrics: computes the metrics of the step by name; the terms of the loss are named ``loss/...``. It is called
+            only on steps that are logged.
     """
 
     loss: Tensor
@@ -29,7 +29,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Animation:
-    """Frames (H, W, 3) uint8 to be shown one after another."""
+    """Frames (H, W, 3) uint8 of an animation."""
 
     frames: tuple[np.ndarray, ...]
     frames_per_second: float
@@ -37,71 +37,78 @@ class Animation:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Vectors to be looked at in TensorBoard's projector.
+    """Vectors for TensorBoard's projector.
 
     Attributes:
         vectors: (N, D).
-        notes: what is said of each, N texts by the name of a column.
+        metadata: N texts for each column, by the name of the column.
     """
 
     vectors: Tensor
-    notes: Mapping[str, Sequence[str]]
+    metadata: Mapping[str, Sequence[str]]
 
 
 Artifact = np.ndarray | Animation | str | Embedding
-"""What people would rather look at than at numbers: (H, W, 3) uint8, frames of it, a text, or vectors."""
+"""A result other than a number: an image (H, W, 3) uint8, an animation, a text, or vectors."""
 
 
 class Task(nn.Module, ABC):
-    """All that the trainer knows of what it trains. The batch and all noise are functions of (seed, step).
+    """Base class of tasks: the interface that the trainer uses. Batch and noise are functions of (seed, step).
 
     Attributes:
-        steps_per_epoch: training steps that see every example once.
-        examples_per_step: distinct examples a step.
-        unit: what an example is called, in the plural.
-        monitor: the metric of ``evaluate("validation")`` that chooses the best checkpoint.
-        maximize: whether more of it is better.
-        progress: the share of the budget that is spent, in [0, 1]; the trainer sets it before every step.
+        steps_per_epoch: training steps in which every example is used once.
+        examples_per_step: distinct examples per step.
+        unit: the plural noun for examples.
+        monitor: the metric of ``evaluate("validation")`` that selects the best checkpoint.
+        progress: completed fraction of the budget, in [0, 1]; the trainer sets it before every step.
     """
 
     steps_per_epoch: int
     examples_per_step: int
     unit: str
     monitor: str
-    maximize: bool
     progress: float = 0.0
 
     @abstractmethod
     def forward(self, step: int) -> StepResult:
-        """Computes the loss of training step ``step``, from 0."""
+        """Computes training step number ``step``, from 0."""
 
     @abstractmethod
     def evaluate(self, split: Split) -> dict[str, float]:
-        """Measures the "validation" or "test" split."""
+        """Computes the metrics of the "validation" or "test" split by name."""
+
+    def higher_is_better(self, metric: str) -> bool:
+        """Returns whether a larger value of a metric of :meth:`evaluate` is better; not so for errors and losses."""
+        return False
+
+    @property
+    def maximize(self) -> bool:
+        """Whether a larger value of the monitor is better."""
+        return self.higher_is_better(self.monitor)
 
     @classmethod
     @abstractmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-        """The trained model alone, for use without the training data.
+        """Builds the trained model, of :mod:`ram.inference`, from a checkpoint without loading the training data.
 
         Args:
-            state: of the task, with the weights to use.
-            arguments: of the task's constructor, from the run's configuration.
+            state: the state of the task, with the weights to use.
+            arguments: the arguments of the task's constructor, from the run's configuration.
         """
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """What to train: ``params``, and ``rate``, by which the learning rate of a group is multiplied."""
-        return [{"params": [value for value in self.parameters() if value.requires_grad], "rate": 1.0}]
+        """Returns the groups of the optimizer: ``params``, and ``lr_scale``, the factor of their learning rate."""
+        return [{"params": [value for value in self.parameters() if value.requires_grad], "lr_scale": 1.0}]
 
     def diagnostics(self, step: int) -> Mapping[str, float]:
-        """Measures what is too costly for every step, on a small fixed batch, leaving no trace."""
+        """Computes metrics that are too costly for every step, on a small fixed batch, without changing any state."""
         return {}
 
     def pictures(self, split: Split) -> Mapping[str, Artifact]:
-        """Draws what people would rather look at, by file name."""
+        """Returns artifacts of a split by file name."""
         return {}
 
 
-def part(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The entries of one part of a task's state, named as that part itself names them."""
+def substate(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Returns the entries of a state whose names start with ``prefix``, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

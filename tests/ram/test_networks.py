@@ -1,6 +1,7 @@
-"""The networks against plain formulas, and what they refuse."""
+"""Networks: equality with their formulas, gradients, and invalid options."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -11,7 +12,18 @@ from torch import Tensor
 
 from envs import InputError
 from ram.agent import RecurrentAttention
-from ram.attention.scores import Additive
+from ram.attention.scores import Additive, Location
+from ram.attention.selection import (
+    Diagonal,
+    GumbelSoftmax,
+    Hard,
+    LocalMonotonic,
+    LocalPredictive,
+    Select,
+    Soft,
+    Uniform,
+    Unnormalised,
+)
 from ram.networks import (
     ActionNetwork,
     BoxNetwork,
@@ -27,28 +39,28 @@ from ram.networks import (
 SMALL_CORE = partial(CoreNetwork, size=4)
 
 
-def test_glimpse_network_is_the_papers_formula() -> None:
+def test_glimpse_network_equals_the_formula_of_the_paper() -> None:
     torch.manual_seed(0)
     network = GlimpseNetwork((2, 1, 3, 3), patch_features=5, location_features=4, output_size=6)
     patches, location = torch.randn(7, 2, 1, 3, 3), torch.randn(7, 2)
-    seen = (patches.flatten(1) @ network.patch.weight.T + network.patch.bias).clamp(min=0)
-    where = (location @ network.location.weight.T + network.location.bias).clamp(min=0)
+    patch_features = (patches.flatten(1) @ network.patch.weight.T + network.patch.bias).clamp(min=0)
+    location_features = (location @ network.location.weight.T + network.location.bias).clamp(min=0)
     from_patch, from_location = network.merge.weight.split([5, 4], dim=1)
-    expected = (seen @ from_patch.T + where @ from_location.T + network.merge.bias).clamp(min=0)
+    expected = (patch_features @ from_patch.T + location_features @ from_location.T + network.merge.bias).clamp(min=0)
     torch.testing.assert_close(network(patches, location), expected)
 
 
-def test_contrast_brings_out_the_wider_scales() -> None:
+def test_contrast_multiplies_the_patch_of_each_scale() -> None:
     plain, network = GlimpseNetwork((3, 1, 2, 2)), GlimpseNetwork((3, 1, 2, 2), contrast=4)
     network.load_state_dict(plain.state_dict())
     patches, location = torch.randn(5, 3, 1, 2, 2), torch.randn(5, 2)
-    brought_out = torch.stack([patches[:, 0], 4 * patches[:, 1], 16 * patches[:, 2]], dim=1)
-    torch.testing.assert_close(network(patches, location), plain(brought_out, location))
+    scaled = torch.stack([patches[:, 0], 4 * patches[:, 1], 16 * patches[:, 2]], dim=1)
+    torch.testing.assert_close(network(patches, location), plain(scaled, location))
 
 
-def test_the_goal_adds_its_vector_within_the_last_relu() -> None:
+def test_the_goal_embedding_is_added_inside_the_last_relu() -> None:
     network = GlimpseNetwork((1, 1, 1, 1), num_goals=2, patch_features=1, location_features=1, output_size=2)
-    by_hand = {
+    weights = {
         "patch.weight": [[2.0]],
         "patch.bias": [0.0],
         "location.weight": [[1.0, -1.0]],
@@ -57,51 +69,54 @@ def test_the_goal_adds_its_vector_within_the_last_relu() -> None:
         "merge.bias": [0.25, -1.0],
         "goal.weight": [[0.5, 2.0], [-4.0, 1.0]],
     }
-    network.load_state_dict({name: torch.tensor(values) for name, values in by_hand.items()})
+    network.load_state_dict({name: torch.tensor(values) for name, values in weights.items()})
     patches, location = torch.full((3, 1, 1, 1, 1), 0.5), torch.tensor([[0.5, 0.25]] * 2 + [[-1.0, 0.0]])
-    # h_g = 2 / 2 = 1 in all rows; h_l = 0.5 - 0.25 + 0.5 = 0.75, and in the last row ReLU(-1 + 0.5) = 0. So their
-    # map is (1.75 + 0.25, 0.25 - 1) = (2, -0.75), and in the last row (1.25, 0). Goal 0 adds (0.5, 2), goal 1 (-4, 1).
+    # h_g = 2 / 2 = 1 in all rows; h_l = 0.5 - 0.25 + 0.5 = 0.75, and ReLU(-1 + 0.5) = 0 in the last row. The merged
+    # features are (1.75 + 0.25, 0.25 - 1) = (2, -0.75), and (1.25, 0) in the last row.
+    # Goal 0 adds (0.5, 2), goal 1 (-4, 1).
     expected = torch.tensor([[2.5, 1.25], [0.0, 0.25], [0.0, 1.0]])
     torch.testing.assert_close(network(patches, location, torch.tensor([0, 1, 1])), expected)
 
 
-def test_the_agent_looks_for_the_goal_it_sees_at_every_look() -> None:
+def test_the_agent_uses_the_goal_of_every_observation() -> None:
     torch.manual_seed(0)
     agent = RecurrentAttention(
         (1, 1, 2, 2), answer=None, num_goals=3, glimpse=partial(GlimpseNetwork, output_size=5), core=SMALL_CORE
     )
     assert agent.action is None
-    look = {"patches": torch.rand(4, 1, 1, 2, 2), "location": torch.rand(4, 2)}
+    observation = {"patches": torch.rand(4, 1, 1, 2, 2), "location": torch.rand(4, 2)}
     goal = torch.tensor([0, 1, 2, 1])
     state = None
     hidden = torch.zeros(4, 4)
     for _ in range(2):
-        features, _, state = agent.step({**look, "goal": goal}, state)
-        seen = torch.cat([agent.glimpse.patch(look["patches"].flatten(1)), agent.glimpse.location(look["location"])], 1)
-        vector = torch.stack([agent.glimpse.goal.weight[number] for number in goal.tolist()])
-        glimpse = (agent.glimpse.merge(seen.clamp(min=0)) + vector).clamp(min=0)
+        features, _, state = agent.step({**observation, "goal": goal}, state)
+        inputs = torch.cat(
+            [agent.glimpse.patch(observation["patches"].flatten(1)), agent.glimpse.location(observation["location"])], 1
+        )
+        embedding = torch.stack([agent.glimpse.goal.weight[number] for number in goal.tolist()])
+        glimpse = (agent.glimpse.merge(inputs.clamp(min=0)) + embedding).clamp(min=0)
         hidden = (agent.core.layers[0].glimpse(glimpse) + agent.core.layers[0].hidden(hidden)).clamp(min=0)
         torch.testing.assert_close(features, hidden)
 
 
 def _convolved(image: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """A convolution of 3 x 3 with a border of zeros, pixel by pixel: (C, h, w) -> (D, ceil(h / s), ceil(w / s))."""
+    """Computes a 3 x 3 convolution with zero padding pixel by pixel: (C, h, w) -> (D, ceil(h / s), ceil(w / s))."""
     channels, height, width = image.shape
-    framed = torch.zeros(channels, height + 2, width + 2, dtype=image.dtype)
-    framed[:, 1:-1, 1:-1] = image
+    padded = torch.zeros(channels, height + 2, width + 2, dtype=image.dtype)
+    padded[:, 1:-1, 1:-1] = image
     rows, columns = range(0, height, stride), range(0, width, stride)
-    # The pixel (row, column) is the middle of the window that begins at (row, column) of the framed image.
-    windows = [[framed[:, row : row + 3, column : column + 3] for column in columns] for row in rows]
+    # Pixel (row, column) is the center of the window that starts at (row, column) of the padded image.
+    windows = [[padded[:, row : row + 3, column : column + 3] for column in columns] for row in rows]
     return torch.stack(
         [
-            torch.stack([torch.stack([(kernel * window).sum() + own for window in line]) for line in windows])
-            for kernel, own in zip(weight, bias, strict=True)
+            torch.stack([torch.stack([(kernel * window).sum() + offset for window in line]) for line in windows])
+            for kernel, offset in zip(weight, bias, strict=True)
         ]
     )
 
 
 @pytest.mark.parametrize("size", [(5, 7), (8, 8), (1, 2)])
-def test_context_network_is_three_convolutions_and_a_bounded_linear_map(size: tuple[int, int]) -> None:
+def test_context_network_is_three_convolutions_and_a_linear_layer_with_tanh(size: tuple[int, int]) -> None:
     torch.manual_seed(0)
     network = ContextNetwork((2, *size), output_size=3, channels=2).double()
     for parameter in network.parameters():
@@ -122,9 +137,7 @@ def test_context_network_is_three_convolutions_and_a_bounded_linear_map(size: tu
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize("num_layers", [1, 2])
-def test_the_context_is_the_upper_layers_memory_before_the_first_look_and_nothing_later(
-    cell: str, num_layers: int
-) -> None:
+def test_the_context_is_the_initial_state_of_the_upper_layer_and_not_used_later(cell: str, num_layers: int) -> None:
     torch.manual_seed(0)
     agent = RecurrentAttention(
         (1, 1, 2, 2),
@@ -134,35 +147,35 @@ def test_the_context_is_the_upper_layers_memory_before_the_first_look_and_nothin
         core=partial(CoreNetwork, cell=cell, size=4, num_layers=num_layers),
         context=partial(ContextNetwork, channels=2),
     )
-    look = {"patches": torch.rand(3, 1, 1, 2, 2), "location": torch.rand(3, 2)}
+    observation = {"patches": torch.rand(3, 1, 1, 2, 2), "location": torch.rand(3, 2)}
     context = torch.rand(3, 1, 4, 4)
-    first = agent.step({**look, "context": context})
+    first = agent.step({**observation, "context": context})
 
-    memory, zeros = agent.context.layers(context), torch.zeros(3, 4)
-    glimpse = agent.glimpse(**look)
+    initial, zeros = agent.context.layers(context), torch.zeros(3, 4)
+    glimpse = agent.glimpse(**observation)
     lower = None
     if num_layers == 2:
         lower = agent.core.layers[0](glimpse, (zeros, zeros) if cell == "lstm" else zeros)
         glimpse = lower[0] if cell == "lstm" else lower
-    upper = agent.core.layers[-1](glimpse, (memory, zeros) if cell == "lstm" else memory)
+    upper = agent.core.layers[-1](glimpse, (initial, zeros) if cell == "lstm" else initial)
     torch.testing.assert_close(first.features, upper[0] if cell == "lstm" else upper)
-    torch.testing.assert_close(first.answering, glimpse if num_layers == 2 else first.features)
+    torch.testing.assert_close(first.action_features, glimpse if num_layers == 2 else first.features)
     torch.testing.assert_close(first.state, (upper,) if lower is None else (lower, upper))
 
-    second, other = (agent.step({**look, "context": each}, first.state) for each in (context, 1 - context))
+    second, other = (agent.step({**observation, "context": each}, first.state) for each in (context, 1 - context))
     assert torch.equal(second.features, other.features)
 
 
-def test_relu_core_is_the_papers_formula() -> None:
+def test_relu_core_equals_the_formula_of_the_paper() -> None:
     core = CoreNetwork(3, "rnn", 4)
     glimpse, hidden = torch.randn(2, 3), torch.randn(2, 4)
-    into = glimpse @ core.layers[0].glimpse.weight.T + core.layers[0].glimpse.bias
-    expected = (into + hidden @ core.layers[0].hidden.weight.T).clamp(min=0)
+    inputs = glimpse @ core.layers[0].glimpse.weight.T + core.layers[0].glimpse.bias
+    expected = (inputs + hidden @ core.layers[0].hidden.weight.T).clamp(min=0)
     torch.testing.assert_close(core(glimpse, (hidden,))[0], expected)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-def test_no_state_stands_for_zeros(cell: str) -> None:
+def test_the_initial_state_is_zero(cell: str) -> None:
     core = CoreNetwork(3, cell, 4)
     glimpse, zeros = torch.randn(2, 3), torch.zeros(2, 4)
     state = (zeros, zeros) if cell == "lstm" else zeros
@@ -172,7 +185,7 @@ def test_no_state_stands_for_zeros(cell: str) -> None:
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @settings(max_examples=10, deadline=None)
 @given(batch=st.integers(1, 4), scales=st.integers(1, 3), channels=st.sampled_from([1, 3]), classes=st.integers(2, 5))
-def test_sizes_are_independent(cell: str, batch: int, scales: int, channels: int, classes: int) -> None:
+def test_sizes_can_be_combined_freely(cell: str, batch: int, scales: int, channels: int, classes: int) -> None:
     agent = RecurrentAttention(
         (scales, channels, 3, 5),
         num_classes=classes,
@@ -182,30 +195,30 @@ def test_sizes_are_independent(cell: str, batch: int, scales: int, channels: int
         action=partial(ActionNetwork, hidden_size=9),
     )
     observation = {"patches": torch.rand(batch, scales, channels, 3, 5), "location": torch.zeros(batch, 2)}
-    features, answering, _ = agent.step(observation, agent.step(observation).state)
+    features, action_features, _ = agent.step(observation, agent.step(observation).state)
     assert features.shape == (batch, 13)
     assert agent.location(features).sample(torch.zeros(batch, 2)).shape == (batch, 2)
-    assert agent.action(answering).logits.shape == (batch, classes)
+    assert agent.action(action_features).logits.shape == (batch, classes)
 
 
-def test_the_mean_is_bounded() -> None:
+def test_the_mean_location_is_bounded() -> None:
     mean = LocationNetwork(4)(1e3 * torch.randn(50, 4)).mean
     assert mean.abs().max() <= 1
 
 
 @pytest.mark.parametrize("backprop_into_core", [False, True])
-def test_the_policy_reaches_the_core_only_on_request(backprop_into_core: bool) -> None:
+def test_the_policy_gradient_reaches_the_core_only_with_backprop_into_core(backprop_into_core: bool) -> None:
     features = torch.randn(3, 4, requires_grad=True)
     LocationNetwork(4, backprop_into_core=backprop_into_core)(features).log_prob(torch.zeros(3, 2)).sum().backward()
     assert (features.grad is not None) is backprop_into_core
 
 
-def test_the_deviation_is_fixed_scheduled_or_learned() -> None:
-    fixed = LocationNetwork(2, std=0.2)
+def test_the_standard_deviation_is_fixed_scheduled_or_learned() -> None:
+    fixed = LocationNetwork(2, std=0.2, final_std=None)
     fixed.anneal(1.0)
     assert fixed(torch.zeros(1, 2)).std.tolist() == pytest.approx([0.2, 0.2])
     assert not [name for name, _ in fixed.named_parameters() if "std" in name]
-    fixed.load_state_dict(LocationNetwork(2, std=0.1).state_dict())  # as another run has left it
+    fixed.load_state_dict(LocationNetwork(2, std=0.1).state_dict())  # the state of another run
     fixed.anneal(0.5)
     assert fixed.log_std.exp().tolist() == pytest.approx([0.2, 0.2])
     scheduled = LocationNetwork(2, std=0.4, final_std=0.1)
@@ -214,44 +227,44 @@ def test_the_deviation_is_fixed_scheduled_or_learned() -> None:
         scheduled.anneal(progress)
         values.append(float(scheduled(torch.zeros(1, 2)).std[0]))
     assert values == pytest.approx([0.4, 0.2, 0.1])
-    learned = LocationNetwork(2, std=0.3, learn_std=True)
+    learned = LocationNetwork(2, std=0.3, final_std=None, learn_std=True)
     learned(torch.zeros(1, 2)).log_prob(torch.ones(1, 2)).sum().backward()
     assert learned.log_std.grad is not None
 
 
-def test_a_box_is_four_bounded_means_read_from_the_features() -> None:
+def test_a_box_is_a_gaussian_with_four_bounded_means() -> None:
     network = BoxNetwork(2, std=0.5).double()
     weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-2.0, 1.0]], dtype=torch.float64)
     network.load_state_dict(
         {"mean.0.weight": weight, "mean.0.bias": torch.tensor([0.0, 0.5, 0.0, 9.0]), "log_std": network.log_std}
     )
-    said = network(torch.tensor([[0.25, -1.0]], dtype=torch.float64))
+    policy = network(torch.tensor([[0.25, -1.0]], dtype=torch.float64))
     mean = [math.tanh(value) for value in (0.25, -1.0 + 0.5, 0.25 - 1.0, -0.5 - 1.0 + 9.0)]
-    assert said.mean[0].tolist() == pytest.approx(mean)
+    assert policy.mean[0].tolist() == pytest.approx(mean)
     box = [-0.5, 0.0, 0.5, 1.0]
-    by_side = [
-        -0.5 * ((side - centre) / 0.5) ** 2 - math.log(0.5 * math.sqrt(2 * math.pi))
-        for side, centre in zip(box, mean, strict=True)
+    log_probs = [
+        -0.5 * ((side - center) / 0.5) ** 2 - math.log(0.5 * math.sqrt(2 * math.pi))
+        for side, center in zip(box, mean, strict=True)
     ]
-    assert said.log_prob(torch.tensor([box], dtype=torch.float64)).tolist() == pytest.approx([sum(by_side)])
-    assert said.entropy().item() == pytest.approx(4 * (math.log(0.5) + 0.5 * math.log(2 * math.pi * math.e)))
+    assert policy.log_prob(torch.tensor([box], dtype=torch.float64)).tolist() == pytest.approx([sum(log_probs)])
+    assert policy.entropy().item() == pytest.approx(4 * (math.log(0.5) + 0.5 * math.log(2 * math.pi * math.e)))
 
 
-def test_a_box_may_be_read_through_a_hidden_layer() -> None:
+def test_a_box_network_may_have_a_hidden_layer() -> None:
     torch.manual_seed(0)
     network, features = BoxNetwork(3, hidden_size=5).double(), torch.randn(6, 3, dtype=torch.float64)
-    into, out = network.mean[0], network.mean[2]
-    hidden = (features @ into.weight.T + into.bias).clamp(min=0)
-    torch.testing.assert_close(network(features).mean, (hidden @ out.weight.T + out.bias).tanh())
+    first, last = network.mean[0], network.mean[2]
+    hidden = (features @ first.weight.T + first.bias).clamp(min=0)
+    torch.testing.assert_close(network(features).mean, (hidden @ last.weight.T + last.bias).tanh())
 
 
-def test_a_box_teaches_what_it_is_read_from() -> None:
+def test_the_gradient_of_a_box_flows_into_the_features() -> None:
     features = torch.randn(3, 4, requires_grad=True)
     network = BoxNetwork(4)
-    said = network(features)
-    said.log_prob(torch.zeros(3, 4)).sum().backward()
-    # d log N(0; m, s) / dm = -m / s^2 and d tanh(a) / da = 1 - tanh(a)^2, so along the weights:
-    expected = (-said.mean / 0.15**2 * (1 - said.mean**2)) @ network.mean[0].weight
+    policy = network(features)
+    policy.log_prob(torch.zeros(3, 4)).sum().backward()
+    # d log N(0; m, s) / dm = -m / s^2 and d tanh(a) / da = 1 - tanh(a)^2, so through the weights:
+    expected = (-policy.mean / 0.15**2 * (1 - policy.mean**2)) @ network.mean[0].weight
     assert features.grad is not None
     torch.testing.assert_close(features.grad, expected.detach())
 
@@ -260,81 +273,129 @@ def test_a_box_teaches_what_it_is_read_from() -> None:
     ("final_std", "expected"),
     [(None, [0.2, 0.2, 0.2, 0.2]), (0.05, [0.2, 0.2 / 2**0.5, 0.1, 0.05]), (0.8, [0.2, 0.2 * 2**0.5, 0.4, 0.8])],
 )
-def test_a_boxs_deviation_changes_geometrically_over_the_agents_budget(
+def test_the_standard_deviation_of_a_box_changes_geometrically_over_the_budget(
     final_std: float | None, expected: list[float]
 ) -> None:
     box = partial(BoxNetwork, std=0.2, final_std=final_std)
     agent = RecurrentAttention((1, 1, 2, 2), answer="box", core=SMALL_CORE, box=box)
     assert not [name for name, _ in agent.action.named_parameters() if "std" in name]
-    shares = (0.0, 0.25, 0.5, 1.0)
-    for share, std in zip(shares, expected, strict=True):
-        agent.anneal(share)
-        said = agent.action(torch.randn(3, 4))
-        assert said.std.tolist() == pytest.approx([std] * 4)
-        shifted = said.sample(torch.tensor([1.0, -1.0, 2.0, 0.0]).expand(3, 4)) - said.mean
+    for progress, std in zip((0.0, 0.25, 0.5, 1.0), expected, strict=True):
+        agent.anneal(progress)
+        policy = agent.action(torch.randn(3, 4))
+        assert policy.std.tolist() == pytest.approx([std] * 4)
+        shifted = policy.sample(torch.tensor([1.0, -1.0, 2.0, 0.0]).expand(3, 4)) - policy.mean
         torch.testing.assert_close(shifted, std * torch.tensor([1.0, -1.0, 2.0, 0.0]).expand(3, 4))
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.93])
-def test_before_anything_is_learnt_a_stop_is_as_likely_as_set_whatever_is_seen(probability: float) -> None:
-    said = StopNetwork(4, probability)(10 * torch.randn(6, 4))
+def test_the_initial_probability_of_a_stop_is_the_option_for_all_features(probability: float) -> None:
+    policy = StopNetwork(4, probability)(10 * torch.randn(6, 4))
     stop = torch.ones(6, dtype=torch.long)
-    assert said.log_prob(stop).tolist() == pytest.approx([math.log(probability)] * 6)
-    assert said.log_prob(1 - stop).tolist() == pytest.approx([math.log(1 - probability)] * 6)
+    assert policy.log_prob(stop).tolist() == pytest.approx([math.log(probability)] * 6)
+    assert policy.log_prob(1 - stop).tolist() == pytest.approx([math.log(1 - probability)] * 6)
     entropy = -probability * math.log(probability) - (1 - probability) * math.log(1 - probability)
-    assert said.entropy().tolist() == pytest.approx([entropy] * 6)
-    drawn = StopNetwork(4, probability)(torch.zeros(20_000, 4)).sample(
+    assert policy.entropy().tolist() == pytest.approx([entropy] * 6)
+    sample = StopNetwork(4, probability)(torch.zeros(20_000, 4)).sample(
         torch.randn(20_000, 1, generator=torch.Generator().manual_seed(0))
     )
-    assert drawn.float().mean().item() == pytest.approx(probability, abs=0.015)
+    assert sample.float().mean().item() == pytest.approx(probability, abs=0.015)
 
 
-def test_a_stop_is_a_logistic_function_of_the_features() -> None:
+def test_the_stop_probability_is_a_logistic_function_of_the_features() -> None:
     network = StopNetwork(2).double()
     weight = torch.tensor([[1.0, 0.0], [0.5, 2.0]], dtype=torch.float64)
     network.load_state_dict({"logits.weight": weight, "logits.bias": torch.tensor([0.0, -1.0])})
-    said = network(torch.tensor([[2.0, 0.25], [0.0, 0.0]], dtype=torch.float64))
+    policy = network(torch.tensor([[2.0, 0.25], [0.0, 0.0]], dtype=torch.float64))
     # The logits of going on are 2 and 0, those of stopping 1 + 0.5 - 1 = 0.5 and -1.
     expected = [1 / (1 + math.exp(2 - 0.5)), 1 / (1 + math.exp(1))]
     stop = torch.ones(2, dtype=torch.long)
-    assert said.log_prob(stop).exp().tolist() == pytest.approx(expected)
-    assert said.log_prob(1 - stop).exp().tolist() == pytest.approx([1 - value for value in expected])
+    assert policy.log_prob(stop).exp().tolist() == pytest.approx(expected)
+    assert policy.log_prob(1 - stop).exp().tolist() == pytest.approx([1 - value for value in expected])
 
 
-def test_a_stop_is_learnt_without_a_gradient_into_the_features() -> None:
+def test_a_stop_has_no_gradient_into_the_features() -> None:
     features, network = torch.ones(3, 4, requires_grad=True), StopNetwork(4, 0.25)
     network(features).log_prob(torch.ones(3, dtype=torch.long)).sum().backward()
     assert features.grad is None
-    # d log softmax(z)_1 / dz = (0, 1) - (0.75, 0.25), in each of three rows; the weights see features of 1.
+    # d log softmax(z)_1 / dz = (0, 1) - (0.75, 0.25), in each of three rows; all features are 1.
     assert network.logits.bias.grad.tolist() == pytest.approx([-2.25, 2.25])
     assert network.logits.weight.grad.tolist() == [pytest.approx([-2.25] * 4), pytest.approx([2.25] * 4)]
 
 
-def test_the_grid_is_attention_from_the_features_to_learned_keys_of_its_places() -> None:
+def test_grid_logits_are_the_scores_of_learned_keys() -> None:
     policy = GridLocation(4, size=3)
     features = torch.randn(5, 2, 4)
-    places = policy(features)
-    assert places.location.tolist() == [[x, y] for y in (-1, 0, 1) for x in (-1, 0, 1)]
-    torch.testing.assert_close(places.choice.logits, features @ policy.keys.T / 2)
-    sample = places.sample(torch.randn(5, 2, 2))
+    grid = policy(features)
+    assert grid.location.tolist() == [[x, y] for y in (-1, 0, 1) for x in (-1, 0, 1)]
+    torch.testing.assert_close(grid.categorical.logits, features @ policy.keys.T / 2)
+    sample = grid.sample(torch.randn(5, 2, 2))
     assert sample.shape == (5, 2, 2)
-    log_prob = places.log_prob(sample)
+    log_prob = grid.log_prob(sample)
     assert log_prob.shape == (5, 2)
-    chosen = (sample[..., 0] + 1) + 3 * (sample[..., 1] + 1)
-    torch.testing.assert_close(log_prob, places.choice.log_prob(chosen.long()))
+    index = (sample[..., 0] + 1) + 3 * (sample[..., 1] + 1)
+    torch.testing.assert_close(log_prob, grid.categorical.log_prob(index.long()))
 
 
 @pytest.mark.parametrize("backprop_into_core", [False, True])
-def test_the_grid_teaches_the_core_only_on_request(backprop_into_core: bool) -> None:
+def test_the_grid_gradient_reaches_the_core_only_with_backprop_into_core(backprop_into_core: bool) -> None:
     features = torch.randn(5, 4, requires_grad=True)
     policy = GridLocation(4, size=3, score=Additive, backprop_into_core=backprop_into_core)
-    places = policy(features)
-    places.log_prob(places.sample(torch.randn(5, 2))).sum().backward()
+    grid = policy(features)
+    grid.log_prob(grid.sample(torch.randn(5, 2))).sum().backward()
     assert all(parameter.grad is not None for parameter in policy.parameters())
     assert (features.grad is not None) == backprop_into_core
 
 
-def test_the_random_policy_has_nothing_to_learn() -> None:
+@pytest.mark.parametrize(
+    "select",
+    [
+        Soft,
+        Uniform,
+        Diagonal,
+        partial(LocalMonotonic, half_width=2),
+        partial(LocalMonotonic, half_width=2, gaussian=True),
+        partial(LocalPredictive, half_width=2),
+    ],
+    ids=["soft", "uniform", "diagonal", "local_m", "local_m_gaussian", "local_p"],
+)
+def test_grid_probabilities_are_the_normalized_weights_of_the_selection(select: Callable[[int], Select]) -> None:
+    torch.manual_seed(0)
+    policy = GridLocation(4, size=3, score=Additive, select=select)
+    features = torch.randn(3, 5, 4)  # three looks at five images
+    probabilities = policy(features, torch.arange(3)).categorical.logits.softmax(-1)
+    for look in range(3):
+        scores = policy.score(features[look][None], policy.keys[None])
+        weights = policy.select(scores, None, features[look][None], torch.full((5,), look)).weights[0]
+        torch.testing.assert_close(probabilities[look], weights / weights.sum(-1, keepdim=True))
+        alone = policy(features[look], torch.tensor(look))
+        torch.testing.assert_close(alone.categorical.logits.softmax(-1), probabilities[look])
+
+
+def test_a_local_window_restricts_the_sampled_locations() -> None:
+    torch.manual_seed(0)
+    policy = GridLocation(4, size=3, select=partial(LocalMonotonic, half_width=1))
+    grid = policy(torch.randn(2000, 4), torch.tensor(4))
+    sample = grid.sample(torch.randn(2000, 2))
+    assert {tuple(location) for location in sample.tolist()} == {(-1.0, 0.0), (0.0, 0.0), (1.0, 0.0)}  # the middle row
+    log_prob = grid.log_prob(sample)
+    assert log_prob.min() > math.log(1e-3) and grid.entropy().max() <= math.log(3) + 1e-6
+    log_prob.sum().backward()
+    assert policy.keys.grad is not None
+    assert policy.keys.grad[3:6].abs().min() > 0 and not policy.keys.grad[[0, 1, 2, 6, 7, 8]].any()
+    default = policy(torch.randn(1, 4)).categorical.logits.softmax(-1)
+    assert default[0, :2].sum().item() == pytest.approx(1)  # look 0
+
+
+@pytest.mark.parametrize("select", [Soft, Hard, GumbelSoftmax, partial(GumbelSoftmax, temperature=0.2)])
+def test_soft_hard_and_gumbel_selections_sample_from_the_same_grid_distribution(
+    select: Callable[[int], Select],
+) -> None:
+    torch.manual_seed(0)
+    policy, features = GridLocation(4, size=3, select=select), torch.randn(5, 4)
+    assert torch.equal(policy(features).categorical.logits, policy.score(features[None], policy.keys[None])[0])
+
+
+def test_the_random_policy_has_no_parameters() -> None:
     assert not list(RandomLocation(4).parameters())
 
 
@@ -344,6 +405,11 @@ def test_the_random_policy_has_nothing_to_learn() -> None:
         (lambda: CoreNetwork(4, "tanh"), "core.cell"),
         (lambda: CoreNetwork(4, size=0), "core.size"),
         (lambda: GridLocation(4, size=1), "policy.size"),
+        (lambda: GridLocation(4, size=3, select=Unnormalised), "policy.select=Unnormalised gives no probabilities"),
+        (
+            lambda: GridLocation(4, size=3, score=partial(Location, max_length=8)),
+            "policy.score.max_length must be at least 9",
+        ),
         (lambda: LocationNetwork(4, std=0.0), "policy.std"),
         (lambda: LocationNetwork(4, std=-0.1), "policy.std"),
         (lambda: LocationNetwork(4, final_std=0.0), "policy.final_std"),
@@ -359,6 +425,6 @@ def test_the_random_policy_has_nothing_to_learn() -> None:
         (lambda: StopNetwork(4, probability=1.0), "task.agent.stop.probability"),
     ],
 )
-def test_wrong_options_are_refused_by_name(build: object, name: str) -> None:
+def test_invalid_options_are_refused(build: object, name: str) -> None:
     with pytest.raises(InputError, match=name.replace(".", r"\.")):
         build()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The masks, entry by entry."""
+"""Attention masks."""
 
 import pytest
 import torch
@@ -9,41 +9,41 @@ from envs import InputError
 from ram.attention import causal_mask, padding_mask
 
 
-def test_padding_hides_what_lies_past_the_end() -> None:
+def test_the_padding_mask_is_true_up_to_each_length() -> None:
     mask = padding_mask(torch.tensor([2, 0, 3]), 3)
     assert mask.dtype == torch.bool
     assert mask.tolist() == [[[True, True, False]], [[False, False, False]], [[True, True, True]]]
 
 
-def test_a_query_sees_the_past_and_itself() -> None:
+def test_the_causal_mask_includes_the_present() -> None:
     mask = causal_mask(3)
     assert mask.dtype == torch.bool
     assert mask.tolist() == [[[True, False, False], [True, True, False], [True, True, True]]]
 
 
-def test_strictly_it_sees_the_past_alone() -> None:
+def test_the_strict_causal_mask_excludes_the_present() -> None:
     assert causal_mask(3, strict=True).tolist() == [[[False, False, False], [True, False, False], [True, True, False]]]
 
 
-def test_fewer_queries_stand_at_the_last_places() -> None:
+def test_fewer_queries_are_at_the_last_positions() -> None:
     assert causal_mask(4, queries=2).tolist() == [[[True, True, True, False], [True, True, True, True]]]
     assert causal_mask(4, queries=1, strict=True).tolist() == [[[True, True, True, False]]]
 
 
 @pytest.mark.parametrize("strict", [False, True])
 @given(size=st.integers(1, 6), data=st.data())
-def test_every_entry_of_the_causal_mask(strict: bool, size: int, data: st.DataObject) -> None:
+def test_the_causal_mask_equals_its_definition(strict: bool, size: int, data: st.DataObject) -> None:
     queries = data.draw(st.integers(1, size))
     mask = causal_mask(size, queries, strict)
     assert mask.shape == (1, queries, size)
     for query in range(queries):
-        place = size - queries + query
+        position = size - queries + query
         for key in range(size):
-            assert bool(mask[0, query, key]) == (key < place or (key == place and not strict))
+            assert bool(mask[0, query, key]) == (key < position or (key == position and not strict))
 
 
-def test_more_queries_than_places_are_refused() -> None:
-    with pytest.raises(InputError, match="got 4 queries and 3 places"):
+def test_more_queries_than_positions_are_refused() -> None:
+    with pytest.raises(InputError, match="got 4 queries and 3 positions"):
         causal_mask(3, queries=4)
 
 

@@ -1,6 +1,5 @@
-"""The glimpse task: who is trained by what, what an evaluation counts, and whether the gaze is learnt."""
+"""Training of the glimpse task: gradients, batches, metrics, diagnostics and options."""
 
-import math
 from functools import partial
 
 import numpy as np
@@ -11,53 +10,17 @@ from torch import Tensor
 from envs import GlimpseSensor, GlimpseVectorEnv, InputError
 from envs.images import ImageSet
 from envs.random import RowRandom
-from envs.rewards import Reward
-from envs.rewards.correct_answer import CorrectAnswer
-from envs.rewards.early_answer import EarlyAnswer
-from envs.rewards.target_distance import TargetDistance
-from envs.rewards.weighted_sum import WeightedSum
-from envs.scene import END
-from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
 from ram.baselines import LearnedBaseline, LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
-from ram.rollout import evaluate_episodes, run_episode
-from ram.tasks.glimpse import GlimpsePredictor, GlimpseTask, Weights
+from ram.rollout import run_episode
+from ram.tasks import Animation
+from ram.tasks.glimpse import GlimpseTask, LossWeights
+from tests.ram.glimpse_tasks import build_task, random_images
 
 
-def _images(count: int = 40, size: int = 10, classes: int = 3) -> ImageSet:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand(count, 1, size, size, generator=generator)
-    labels = torch.arange(count) % classes
-    return ImageSet(images, labels, tuple("abcdefghij"[:classes]))
-
-
-def _task(
-    images: ImageSet | None = None,
-    policy: object = LocationNetwork,
-    num_glimpses: int = 3,
-    reward: Reward | None = None,
-    **options: object,
-) -> GlimpseTask:
-    env = partial(
-        GlimpseVectorEnv,
-        images=images or _images(),
-        sensor=GlimpseSensor(4),
-        num_glimpses=num_glimpses,
-        reward=reward,
-    )
-    agent = partial(
-        RecurrentAttention,
-        glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=16),
-        core=partial(CoreNetwork, size=16),
-        policy=policy,
-    )
-    options = {"baseline": NoBaseline, "batch_size": 8} | options
-    return GlimpseTask(env, agent, **options)  # type: ignore[arg-type]
-
-
-def _touched(task: GlimpseTask, loss: Tensor) -> set[str]:
-    """The networks that a loss sends a gradient to."""
+def _trained_by(task: GlimpseTask, loss: Tensor) -> set[str]:
+    """Returns the networks that have a gradient of a loss."""
     task.zero_grad()
     loss.backward(retain_graph=True)
     with_gradient = {
@@ -66,63 +29,63 @@ def _touched(task: GlimpseTask, loss: Tensor) -> set[str]:
     return {".".join(name.split(".")[:2]) for name in with_gradient}
 
 
-def _only(**weights: float) -> Weights:
-    return Weights(**({"answer": 0.0, "baseline": 0.0} | weights))
+def _weights(**weights: float) -> LossWeights:
+    return LossWeights(**({"answer": 0.0, "baseline": 0.0} | weights))
 
 
-def test_the_supervised_loss_gives_the_location_network_nothing() -> None:
-    task = _task()
+def test_the_supervised_loss_does_not_train_the_location_network() -> None:
+    task = build_task()
     rollout = run_episode(task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0})
-    answer = torch.nn.functional.cross_entropy(rollout.logits.flatten(0, 1), rollout.label.flatten())
-    assert _touched(task, answer) == {"agent.glimpse", "agent.core", "agent.action"}
+    answer = torch.nn.functional.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
+    assert _trained_by(task, answer) == {"agent.glimpse", "agent.core", "agent.action"}
 
 
-def test_the_policy_loss_reaches_the_location_network_alone() -> None:
-    task = _task(weights=_only())
-    losses = [task(step).loss for step in range(5)]  # some step has a right answer
-    assert set().union(*(_touched(task, loss) for loss in losses)) == {"agent.location"}
+def test_the_policy_loss_trains_the_location_network_weights() -> None:
+    task = build_task(weights=_weights())
+    losses = [task(step).loss for step in range(5)]  # with a correct answer in some step
+    assert set().union(*(_trained_by(task, loss) for loss in losses)) == {"agent.location"}
 
 
-def test_through_core_opens_the_way_into_the_core() -> None:
-    task = _task(policy=partial(LocationNetwork, backprop_into_core=True), weights=_only())
+def test_backprop_into_core_lets_the_policy_loss_train_the_core() -> None:
+    task = build_task(policy=partial(LocationNetwork, backprop_into_core=True), weights=_weights())
     losses = [task(step).loss for step in range(5)]
-    assert set().union(*(_touched(task, loss) for loss in losses)) == {
+    assert set().union(*(_trained_by(task, loss) for loss in losses)) == {
         "agent.location",
         "agent.core",
         "agent.glimpse",
     }
 
 
-def test_the_baseline_loss_trains_the_baseline_alone() -> None:
-    task = _task(baseline=LearnedBaseline, weights=_only(baseline=1.0))
+def test_the_baseline_loss_trains_the_baseline_weights() -> None:
+    task = build_task(baseline=LearnedBaseline, weights=_weights(baseline=1.0))
     for parameter in task.agent.location.parameters():
         parameter.requires_grad_(False)
-    assert _touched(task, task(0).loss) == {"baseline.head"}
+    assert _trained_by(task, task(0).loss) == {"baseline.head"}
 
 
-def test_a_baseline_through_the_core_trains_what_it_reads() -> None:
-    task = _task(baseline=partial(LearnedBaseline, backprop_into_core=True), weights=_only(baseline=1.0))
+def test_backprop_into_core_lets_the_baseline_loss_train_the_core() -> None:
+    task = build_task(baseline=partial(LearnedBaseline, backprop_into_core=True), weights=_weights(baseline=1.0))
     for parameter in task.agent.location.parameters():
         parameter.requires_grad_(False)
-    assert _touched(task, task(0).loss) == {"baseline.head", "agent.core", "agent.glimpse"}
+    assert _trained_by(task, task(0).loss) == {"baseline.head", "agent.core", "agent.glimpse"}
 
 
 @pytest.mark.parametrize("num_glimpses", [1, 2, 5])
-def test_neither_the_first_nor_the_never_used_location_is_scored(num_glimpses: int) -> None:
-    task = _task(num_glimpses=num_glimpses)
+def test_the_first_and_the_unused_last_location_are_not_scored(num_glimpses: int) -> None:
+    task = build_task(num_glimpses=num_glimpses)
     rollout = run_episode(task.agent, task.env, {"location": torch.randn(num_glimpses, 8, 2)}, {"episode": 0})
-    # num_glimpses looks: the first is given, so there are num_glimpses - 1 choices, each scored where it was made.
+    # The first location is given, so num_glimpses - 1 choices are scored, each in the step before its look.
     assert rollout.mask.sum(0).tolist() == [num_glimpses - 1] * 8
     assert not rollout.mask[-1].any()
 
 
-def test_with_one_glimpse_there_is_nothing_to_learn_about_where_to_look() -> None:
-    task = _task(num_glimpses=1, weights=_only())
-    assert _touched(task, task(0).loss) == set()
+def test_with_one_glimpse_the_policy_loss_has_no_gradient() -> None:
+    task = build_task(num_glimpses=1, weights=_weights())
+    assert _trained_by(task, task(0).loss) == set()
 
 
-def test_the_last_sample_changes_nothing() -> None:
-    task = _task(weights=_only())
+def test_the_last_location_sample_has_no_effect() -> None:
+    task = build_task(weights=_weights())
     noise = torch.randn(3, 8, 2)
     other = noise.clone()
     other[-1] += 1
@@ -132,8 +95,8 @@ def test_the_last_sample_changes_nothing() -> None:
     assert torch.equal(rollouts[0].reward, rollouts[1].reward)
 
 
-def test_the_rollout_scores_the_raw_sample_and_the_world_sees_it_clamped() -> None:
-    task = _task()
+def test_the_unclamped_sample_is_scored_and_the_clamped_one_is_sent() -> None:
+    task = build_task()
     noise = torch.full((3, 8, 2), 20.0)
     rollout = run_episode(task.agent, task.env, {"location": noise}, {"episode": 0})
     assert rollout.sample[:-1].min() > 1
@@ -142,42 +105,42 @@ def test_the_rollout_scores_the_raw_sample_and_the_world_sees_it_clamped() -> No
     torch.testing.assert_close(rollout.log_prob, expected)
 
 
-def test_a_label_is_due_at_the_end_alone() -> None:
-    task = _task()
+def test_the_answer_is_due_at_the_end_weights() -> None:
+    task = build_task()
     rollout = run_episode(
         task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0, "index": torch.arange(8)}
     )
     assert rollout.logits.shape == (1, 8, 3)
-    assert torch.equal(rollout.label[-1], _images().labels[:8])
-    right = rollout.logits[-1].argmax(-1) == rollout.label[-1]
-    assert torch.equal(rollout.reward.sum(0), right.float())
+    assert torch.equal(rollout.targets[-1], random_images().labels[:8])
+    correct = rollout.logits[-1].argmax(-1) == rollout.targets[-1]
+    assert torch.equal(rollout.reward.sum(0), correct.float())
 
 
-def test_an_epoch_shows_every_image_once_in_a_new_order() -> None:
-    task = _task(batch_size=8)
+def test_an_epoch_is_a_new_permutation_of_the_images() -> None:
+    task = build_task(batch_size=8)
     epochs = [torch.cat([task._batch(step) for step in range(5 * epoch, 5 * epoch + 5)]) for epoch in range(2)]
     assert all(torch.equal(epoch.sort().values, torch.arange(40)) for epoch in epochs)
     assert not torch.equal(*epochs)
 
 
 def test_a_step_is_a_function_of_seed_and_step() -> None:
-    task, again, other = _task(seed=3), _task(seed=3), _task(seed=4)
+    task, again, other = build_task(seed=3), build_task(seed=3), build_task(seed=4)
     for _ in range(3):
-        task(0)  # what happened before does not matter
+        task(0)  # earlier steps have no effect
     assert torch.equal(task(7).loss, again(7).loss)
     assert not torch.equal(task(7).loss, other(7).loss)
 
 
-def test_differently_seeded_runs_share_no_row() -> None:
-    first, second = _task(seed=0), _task(seed=1)
+def test_runs_of_different_seeds_share_no_noise() -> None:
+    first, second = build_task(seed=0), build_task(seed=1)
     noise = torch.cat([task._noise(0)["location"] for task in (first, second)], dim=1).transpose(0, 1).flatten(1)
     assert len(noise.unique(dim=0)) == 16
 
 
 @pytest.mark.parametrize("baseline", [NoBaseline, MovingAverageBaseline, LearnedBaseline, LeaveOneOutBaseline])
 def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type) -> None:
-    policy = partial(LocationNetwork, learn_std=True)
-    task = _task(policy=policy, baseline=baseline, rollouts_per_image=2, weights=Weights(entropy=0.1))
+    policy = partial(LocationNetwork, final_std=None, learn_std=True)
+    task = build_task(policy=policy, baseline=baseline, rollouts_per_image=2, weights=LossWeights(entropy=0.1))
     result = task(0)
     result.loss.backward()
     metrics = result.metrics()
@@ -188,8 +151,8 @@ def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type
     )
 
 
-def test_diagnostics_leave_no_trace_and_repeat() -> None:
-    task = _task(baseline=MovingAverageBaseline)
+def test_diagnostics_change_no_state_and_repeat() -> None:
+    task = build_task(baseline=MovingAverageBaseline)
     task(0)
     before = {name: value.clone() for name, value in task.state_dict().items() if isinstance(value, Tensor)}
     first, second = task.diagnostics(1), task.diagnostics(2)
@@ -199,8 +162,8 @@ def test_diagnostics_leave_no_trace_and_repeat() -> None:
     assert task.training
 
 
-def test_the_measured_variance_is_that_of_single_episodes() -> None:
-    task = _task(images=_images(8))
+def test_the_gradient_variance_is_that_of_single_episodes() -> None:
+    task = build_task(images=random_images(8))
     task.agent.requires_grad_(True)
     env = task._env("train", 8, 1)
     env.reset(seed=task._row_seed)
@@ -208,326 +171,36 @@ def test_the_measured_variance_is_that_of_single_episodes() -> None:
     rollout = run_episode(task.agent, env, task._noise(0, env), {"index": torch.arange(8), "episode": 0})
     for row in range(8):
         score = (rollout.log_prob[:-1, row] * rollout.reward[-1, row]).sum()
-        parts = torch.autograd.grad(score, list(task.agent.location.parameters()), retain_graph=True)
-        gradients.append(torch.cat([part.flatten() for part in parts]))
+        gradient = torch.autograd.grad(score, list(task.agent.location.parameters()), retain_graph=True)
+        gradients.append(torch.cat([each.flatten() for each in gradient]))
     expected = torch.stack(gradients).var(0).sum().item()
-    measured = task.diagnostics(0)
-    assert measured["grad/variance_location"] == pytest.approx(expected, rel=1e-4)
-    assert measured["grad/variance_ratio"] == pytest.approx(1.0)
+    metrics = task.diagnostics(0)
+    assert metrics["grad/variance_location"] == pytest.approx(expected, rel=1e-4)
+    assert metrics["grad/variance_ratio"] == pytest.approx(1.0)
 
 
-def test_leave_one_out_lowers_the_variance() -> None:
-    task = _task(baseline=LeaveOneOutBaseline, rollouts_per_image=8)
+def test_leave_one_out_reduces_the_gradient_variance() -> None:
+    task = build_task(baseline=LeaveOneOutBaseline, rollouts_per_image=8)
     assert task.diagnostics(0)["grad/variance_ratio"] < 0.8
 
 
-def test_evaluation_counts_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", 7)
-    task = _task()
-    images = _images()
-    env = task._env("test", 40)
-    env.reset(seed=task._row_seed)
-    answers = evaluate_episodes(task.agent, env, torch.arange(40), task._row_seed).logits[-1].argmax(-1)
-    expected = 100 * (answers != images.labels).float().mean().item()
-    assert task.evaluate("validation")["error"] == pytest.approx(expected)
-
-
-def test_evaluation_tells_what_each_part_of_the_reward_pays() -> None:
-    parts = {"right": CorrectAnswer(), "cost": EarlyAnswer(cost=0.25)}
-    measured = _task(reward=WeightedSum(parts, {"cost": 2.0})).evaluate("test")
-    for suffix in ("", "_sampled", "_random"):
-        right, cost = measured[f"reward/right{suffix}"], measured[f"reward/cost{suffix}"]
-        assert right == pytest.approx(1 - measured[f"error{suffix}"] / 100)
-        assert cost == pytest.approx(2 * (right - 3 * 0.25))  # three glimpses
-        assert measured[f"return{suffix}"] == pytest.approx(right + cost)
-
-
-def test_evaluation_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = _task()
-    errors = []
-    for rows in (7, 40, 64):
-        monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
-        task._evaluation_envs.clear()
-        errors.append(task.evaluate("test"))
-    assert errors[0].keys() == {
-        *("error", "error_sampled", "error_mc", "error_random"),
-        *("return", "return_sampled", "return_random"),
-    }
-    for other in errors[1:]:
-        assert other == pytest.approx(errors[0], abs=1e-9)
-
-
-def test_a_random_policy_is_evaluated_by_random_looks() -> None:
-    task = _task(policy=RandomLocation)
-    env = task._env("test", 40)
-    env.reset(seed=0)
-    location = evaluate_episodes(task.agent, env, torch.arange(40), 0).location
-    assert location[1:].std() > 0.4
-    assert task.diagnostics(0) == {}
-
-
-@pytest.mark.parametrize("first_location", ["random", "center"])
-def test_trajectories_start_where_the_environment_says(first_location: str) -> None:
-    task = _task()
-    env = GlimpseVectorEnv(
-        _images(),
-        GlimpseSensor(4),
-        num_envs=40,
-        num_glimpses=3,
-        split="test",
-        first_location=first_location,  # type: ignore[arg-type]
-        output="torch",
-        autoreset_mode="Disabled",
+def test_artifacts_show_the_glimpses_and_the_locations() -> None:
+    artifacts = build_task().pictures("test")
+    assert artifacts.keys() == {"glimpses.png", "glimpses.gif", "locations.png"}
+    image, animation, locations = (artifacts[name] for name in ("glimpses.png", "glimpses.gif", "locations.png"))
+    assert isinstance(image, np.ndarray) and isinstance(animation, Animation) and isinstance(locations, np.ndarray)
+    assert len(animation.frames) == 4  # the first look, and one frame for each of three actions
+    assert np.array_equal(animation.frames[-1], image)
+    assert all(frame.shape == image.shape and frame.dtype == np.uint8 for frame in animation.frames)
+    assert all(
+        (first != second).any() for first, second in zip(animation.frames[:2], animation.frames[1:3], strict=True)
     )
-    env.reset(seed=0)
-    first, second = (
-        evaluate_episodes(task.agent, env, torch.arange(40), 0, "sampled", number).location for number in (0, 1)
-    )
-    assert torch.equal(first[0], second[0]) is (first_location == "center")
-    assert not torch.equal(first[1], second[1])
+    assert locations.dtype == np.uint8 and locations.shape[2] == 3 and locations.shape[1] > 2 * locations.shape[0]
 
 
-def test_predict_plays_each_image_on_its_own() -> None:
-    task = _task()
-    images = _images()
-    arguments = {
-        "env": partial(GlimpseVectorEnv, images=images, sensor=GlimpseSensor(4), num_glimpses=3),
-        "agent": partial(
-            RecurrentAttention,
-            glimpse=partial(GlimpseNetwork, patch_features=8, location_features=8, output_size=16),
-            core=partial(CoreNetwork, size=16),
-        ),
-        "seed": 0,
-        "device": "cpu",
-    }
-    model = GlimpseTask.restore(task.state_dict(), arguments)
-    assert isinstance(model, GlimpsePredictor)
-    prediction = model.predict(images.images)
-    alone = model.predict(images.images[3:4])
-    torch.testing.assert_close(alone.probability[0], prediction.probability[3])
-    env = task._env("test", 40)
-    options = {"index": torch.arange(40), "location": prediction.location[:, 0]}
-    env.reset(seed=0)
-    rollout = run_episode(task.agent, env, {"location": torch.zeros(3, 40, 2)}, options, greedy=True)
-    torch.testing.assert_close(rollout.logits[-1].softmax(-1), prediction.probability)
-    assert prediction.label == tuple(images.classes[best] for best in rollout.logits[-1].argmax(-1).tolist())
-    assert prediction.location.shape == (40, 3, 2)
-    torch.testing.assert_close(prediction.probability.sum(-1), torch.ones(40))
-    other_size = model.predict(np.zeros((2, 1, 30, 17), np.uint8))
-    assert len(other_size.label) == 2
-    with pytest.raises(InputError, match=r"\(N, 1, H, W\)"):
-        model.predict(torch.zeros(2, 3, 10, 10))
-    with pytest.raises(InputError, match=r"floats in \[0, 1\]"):
-        model.predict(255 * images.images)
-
-
-# Agents that can be followed by hand: where all pixels looked at have the brightness v, look t leaves h = t * v.
-
-CENTRES = (0.5, 1.0, 1.5)
-"""The logit of a class is 4 (c h - c^2 / 2), so that the likeliest class is the one whose c is nearest to h."""
-
-
-def _probability(h: float) -> list[float]:
-    """The probability of every class: exp(-2 (h - c)^2) over the sum of these."""
-    density = [math.exp(-2 * (h - centre) ** 2) for centre in CENTRES]
-    return [each / sum(density) for each in density]
-
-
-def _plain(*brightness: float) -> Tensor:
-    """Images, each of one brightness everywhere."""
-    return torch.tensor(brightness)[:, None, None, None].expand(-1, 1, 8, 8).contiguous()
-
-
-def _by_hand(
-    images: Tensor, labels: list[list[int]] | list[int], classes: tuple[str, ...], **options: object
-) -> tuple[GlimpseTask, GlimpsePredictor]:
-    """A task with such an agent, and what is restored from it.
-
-    A look reads one pixel: first in the middle, then at x = tanh(h / 2), y = -x. Where the agent may stop, the logit of
-    stopping is h - 1.1, over 0: it prefers to once h exceeds 1.1.
-    """
-    arguments = {
-        "env": partial(
-            GlimpseVectorEnv,
-            images=ImageSet(images, torch.tensor(labels), classes),
-            sensor=GlimpseSensor(1),
-            num_glimpses=6,
-            first_location="center",
-            **options,
-        ),
-        "agent": partial(
-            RecurrentAttention,
-            glimpse=partial(GlimpseNetwork, patch_features=1, location_features=1, output_size=1),
-            core=partial(CoreNetwork, size=1),
-        ),
-    }
-    task = GlimpseTask(**arguments, baseline=NoBaseline, batch_size=1)  # type: ignore[arg-type]
-    centre = torch.tensor(CENTRES)
-    weights = {
-        "glimpse.patch.weight": torch.ones(1, 1),
-        "glimpse.merge.weight": torch.tensor([[1.0, 0.0]]),
-        "core.layers.0.glimpse.weight": torch.ones(1, 1),
-        "core.layers.0.hidden.weight": torch.ones(1, 1),
-        "location.mean.0.weight": torch.tensor([[0.5], [-0.5]]),
-        "action.logits.0.weight": 4 * centre[:, None],
-        "action.logits.0.bias": -2 * centre**2,
-        "stop.logits.weight": torch.tensor([[0.0], [1.0]]),
-        "stop.logits.bias": torch.tensor([0.0, -1.1]),
-    }
-    for name, parameter in task.agent.named_parameters():
-        parameter.data = weights.get(name, torch.zeros_like(parameter))
-    model = GlimpseTask.restore(task.state_dict(), arguments | {"seed": 0, "device": "cpu"})
-    return task, model
-
-
-A, B, E = range(3)
-WITH_END = ("a", "b", END)
-
-
-def _paths(looks: dict[float, int], longest: int) -> Tensor:
-    """Where the agent looks at images of the given brightness until it has seen enough; then its last look repeats."""
-    x = [[math.tanh(min(t, looks[v] - 1) * v / 2) for t in range(longest)] for v in looks]
-    return torch.stack([torch.tensor(x), -torch.tensor(x)], dim=-1)
-
-
-@pytest.mark.parametrize(
-    ("classes", "labels"),
-    [
-        (WITH_END, ("a b", "b", "a a a", "a a b", "")),
-        (("a", "b", "c"), ("a b c", "b c c", "a a a", "a a b", "c c c")),
-    ],
-)
-def test_several_answers_are_predicted_up_to_the_end(classes: tuple[str, ...], labels: tuple[str, ...]) -> None:
-    _, model = _by_hand(_plain(0.5), [[A, A, A]], classes, glimpses_per_answer=2)
-    brightness = (0.25, 0.5, 0.1, 0.15, 1.0)
-    prediction = model.predict(_plain(*brightness))
-    assert prediction.label == labels
-    # Answers after looks 2, 4 and 6: (N, A, K), also those after the end.
-    expected = torch.tensor([[_probability(t * v) for t in (2, 4, 6)] for v in brightness])
-    torch.testing.assert_close(prediction.probability, expected)
-    torch.testing.assert_close(prediction.location, _paths(dict.fromkeys(brightness, 6), 6))
-
-
-def test_a_sequence_of_one_answer_is_predicted_when_it_is_due() -> None:
-    _, model = _by_hand(_plain(0.5), [[A]], ("a", "b", "c"), glimpses_per_answer=3)
-    prediction = model.predict(_plain(0.2, 0.4))  # h is 0.6 and 1.2 after three looks, twice as much after six
-    assert prediction.label == ("a", "b")
-    torch.testing.assert_close(prediction.probability, torch.tensor([_probability(0.6), _probability(1.2)]))
-    assert prediction.location.shape == (2, 3, 2)
-
-
-def test_predict_asks_for_nothing_that_the_agents_own_reward_needs() -> None:
-    _, model = _by_hand(_plain(0.5), [A], ("a", "b", "c"))
-    model.env = partial(model.env, reward=TargetDistance())
-    assert model.predict(_plain(0.1, 0.5)).label == ("a", "c")
-
-
-@pytest.mark.parametrize("rows", [3, 1000])
-def test_an_image_is_in_error_if_any_of_its_answers_is_wrong(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
-    scenes = [  # brightness, what is right, how many of the answers due are right, and whether all are
-        (0.25, [A, B, E], 3, True),
-        (0.25, [A, A, E], 2, False),  # one is wrong, in the middle
-        (0.5, [B, E, IGNORE_INDEX], 2, True),  # no third is due
-        (0.5, [A, B, A], 0, False),  # all are wrong, in one image
-        (1.0, [E, IGNORE_INDEX, IGNORE_INDEX], 1, True),
-        (1.0, [B, E, IGNORE_INDEX], 1, False),
-        (0.15, [A, A, B], 3, True),
-        (0.1, [A, A, B], 2, False),  # the last one alone is wrong
-    ]
-    brightness, labels, right, faultless = zip(*scenes, strict=True)
-    task, _ = _by_hand(_plain(*brightness), list(labels), WITH_END, glimpses_per_answer=2)
-    measured = task.evaluate("test")
-    # A brightness looks the same everywhere: where the agent looks makes no difference.
-    for name in ("error", "error_sampled", "error_mc", "error_random"):
-        assert measured[name] == pytest.approx(100 * faultless.count(False) / 8)
-    for name in ("return", "return_sampled", "return_random"):
-        assert measured[name] == pytest.approx(sum(right) / 8)
-    assert task.evaluate("validation")["error"] == pytest.approx(50)
-    assert (task.monitor, task.maximize) == ("error", False)
-
-
-def test_who_may_stop_is_measured_by_the_answer_and_the_looks_until_then() -> None:
-    scenes = [  # brightness, looks until h exceeds 1.1, the class nearest to h by then, and the right class
-        (1.0, 2, E, E),
-        (0.6, 2, B, B),
-        (0.5, 3, E, B),  # after two looks it would have been right, and after one look A
-        (0.3, 4, B, E),  # after five looks it would have been right
-        (0.1, 6, A, A),  # never stops
-    ]
-    brightness, looks, said, labels = zip(*scenes, strict=True)
-    task, _ = _by_hand(_plain(*brightness), list(labels), ("a", "b", "c"), stop=True, reward=EarlyAnswer(0.1))
-    measured = task.evaluate("test")
-    right = [first == second for first, second in zip(said, labels, strict=True)]
-    for suffix in ("", "_random"):
-        assert measured[f"error{suffix}"] == pytest.approx(100 * right.count(False) / 5)
-        assert measured[f"glimpses{suffix}"] == pytest.approx(sum(looks) / 5)
-        assert measured[f"return{suffix}"] == pytest.approx((sum(right) - 0.1 * sum(looks)) / 5)
-    assert (task.monitor, task.maximize) == ("return", True)
-
-
-def test_who_may_stop_predicts_by_then_and_its_last_look_repeats() -> None:
-    _, model = _by_hand(_plain(0.5), [A], ("a", "b", "c"), stop=True, reward=EarlyAnswer())
-    looks = {1.0: 2, 0.6: 2, 0.5: 3, 0.3: 4, 0.1: 6}
-    prediction = model.predict(_plain(*looks))
-    assert prediction.label == ("c", "b", "c", "b", "a")
-    expected = torch.tensor([_probability(count * v) for v, count in looks.items()])
-    torch.testing.assert_close(prediction.probability, expected)
-    torch.testing.assert_close(prediction.location, _paths(looks, 6))
-    # There are as many looks as the slowest image needs.
-    quick = {1.0: 2, 0.5: 3}
-    torch.testing.assert_close(model.predict(_plain(*quick)).location, _paths(quick, 3))
-
-
-@pytest.mark.parametrize("stop", [False, True])
-def test_the_averaged_answers_of_an_image_are_those_of_averaged_probabilities(stop: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    images = 0.6 * torch.rand(60, 1, 8, 8, generator=generator)
-    first, second = (torch.randint(3, (60,), generator=generator).tolist() for _ in range(2))
-    several = [[one, IGNORE_INDEX if one == E else other] for one, other in zip(first, second, strict=True)]
-    options = {"stop": True, "reward": EarlyAnswer()} if stop else {"glimpses_per_answer": 3}
-    labels = [[one] for one in first] if stop else several
-    task, _ = _by_hand(images, first if stop else several, WITH_END, **options)
-    env = task._env("test", 60)
-    env.reset(seed=task._row_seed)
-    played = [
-        evaluate_episodes(task.agent, env, torch.arange(60), task._row_seed, "sampled", number) for number in range(10)
-    ]
-
-    wrong = np.zeros((60, 11), bool)  # after every trajectory, and by their mean
-    looks = np.full((60, 10), 6)
-    for row, right in enumerate(labels):
-        said = []
-        for number, rollout in enumerate(played):
-            stops = [look for look, action in enumerate(rollout.actions) if stop and action["stop"][row]]
-            looks[row, number] = stops[0] + 1 if stops else 6
-            due = [looks[row, number]] if stop else [3, 6]
-            said.append([_probability(rollout.features[look - 1, row].item()) for look in due])
-        for number, probabilities in enumerate([*said, np.mean(said, axis=0)]):
-            answers = np.argmax(probabilities, axis=-1).tolist()
-            wrong[row, number] = any(a != b for a, b in zip(answers, right, strict=True) if b != IGNORE_INDEX)
-
-    measured = task.evaluate("test")
-    assert measured["error_sampled"] == pytest.approx(100 * wrong[:, :10].mean())
-    assert measured["error_mc"] == pytest.approx(100 * wrong[:, 10].mean())
-    assert abs(measured["error_mc"] - measured["error_sampled"]) > 1  # so that they cannot be taken for one another
-    if stop:
-        assert measured["glimpses_sampled"] == pytest.approx(looks.mean())
-        assert 1.5 < looks.mean() < 5.5
-
-
-def test_pictures_are_drawn() -> None:
-    pictures = _task().pictures("test")
-    assert pictures.keys() == {"glimpses.png", "glimpses.gif", "locations.png"}
-    still = pictures["glimpses.png"]
-    assert isinstance(still, np.ndarray)
-    assert still.dtype == np.uint8
-    assert still.shape[-1] == 3
-
-
-def test_the_state_of_other_classes_is_refused() -> None:
+def test_a_state_with_other_classes_is_refused() -> None:
     with pytest.raises((KeyError, RuntimeError)):
-        _task(_images(classes=3)).load_state_dict(_task(_images(classes=4)).state_dict())
+        build_task(random_images(classes=3)).load_state_dict(build_task(random_images(classes=4)).state_dict())
 
 
 @pytest.mark.parametrize(
@@ -538,20 +211,20 @@ def test_the_state_of_other_classes_is_refused() -> None:
         ({"rollouts_per_image": 0}, r"task\.rollouts_per_image"),
         ({"gamma": 1.5}, r"task\.gamma"),
         ({"location_lr_scale": 0.0}, r"task\.location_lr_scale"),
-        ({"weights": Weights(entropy=0.1)}, r"task\.weights\.entropy"),
+        ({"weights": LossWeights(entropy=0.1)}, r"task\.weights\.entropy"),
         ({"baseline": LeaveOneOutBaseline}, r"task\.rollouts_per_image"),
     ],
 )
-def test_wrong_options_are_refused_by_name(options: dict[str, object], name: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, object], name: str) -> None:
     with pytest.raises(InputError, match=name):
-        _task(**options)
+        build_task(**options)
 
 
-def _signpost(count: int) -> ImageSet:
-    """The middle says in which corner the class stands; the other corners hold any class.
+def _signpost_images(count: int) -> ImageSet:
+    """Returns images whose center shows which corner has the class; the other corners are random.
 
-    One look at the middle and one at a corner: who looks where the sign points is always right, who looks anywhere
-    else is right half the time.
+    With one look at the center and one at a corner, a policy that follows the sign is always correct, any other policy
+    in half of the images.
     """
     random = RowRandom(torch.arange(count), torch.zeros(count, dtype=torch.long))
     corner, label = random.integers("corner", 4), random.integers("label", 2)
@@ -567,7 +240,7 @@ def _signpost(count: int) -> ImageSet:
 
 def _error_after_training(policy: object) -> float:
     env = partial(
-        GlimpseVectorEnv, images=_signpost(512), sensor=GlimpseSensor(4), num_glimpses=2, first_location="center"
+        GlimpseVectorEnv, images=_signpost_images(512), sensor=GlimpseSensor(4), num_glimpses=2, first_location="center"
     )
     agent = partial(
         RecurrentAttention,
@@ -585,6 +258,6 @@ def _error_after_training(policy: object) -> float:
     return task.evaluate("validation")["error"]
 
 
-def test_the_gaze_is_learnt() -> None:
+def test_the_location_policy_is_learned() -> None:
     assert _error_after_training(partial(LocationNetwork, std=0.7)) < 15
     assert _error_after_training(RandomLocation) > 30

@@ -1,0 +1,114 @@
+"""Trained glimpse agents: classes of given images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from envs import GlimpseVectorEnv
+from envs.errors import InputError
+from envs.images import ImageSet
+from envs.random import RowRandom
+from envs.rewards.correct_answer import CorrectAnswer
+from envs.scene import END_CLASS
+from envs.validation import parse_images
+from ram.agent import RecurrentAttention
+from ram.rollout import draw_noise, run_episode
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The classes of N images.
+
+    Attributes:
+        label: N class names; where an image has several answers, their names up to the end, separated by spaces.
+        probability: (N, K), of every class; (N, A, K) where an image has A answers.
+        location: (N, T, 2), the location of each look; after a stop the last location is repeated.
+    """
+
+    label: tuple[str, ...]
+    probability: Tensor
+    location: Tensor
+
+
+class GlimpsePredictor:
+    """A trained agent with its sensor, as returned by :func:`ram.load`.
+
+    Args:
+        env: builds the environment, as for :class:`ram.tasks.glimpse.GlimpseTask`.
+        agent: the trained agent.
+        classes: the class names.
+        label_shape: the shape of an image's label in training, () or (A,); None without labels.
+        interface: :attr:`envs.GlimpseVectorEnv.interface` of the training environment.
+        seed: of the first locations.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        env: Callable[..., GlimpseVectorEnv],
+        agent: RecurrentAttention,
+        classes: Sequence[str],
+        label_shape: Sequence[int] | None,
+        interface: Mapping[str, Any],
+        seed: int,
+        device: str,
+    ) -> None:
+        self.env, self.agent, self.classes = env, agent.eval(), tuple(classes)
+        self.label_shape, self.interface = label_shape, interface
+        self.seed, self.device = seed, device
+
+    @torch.no_grad()
+    def predict(self, images: Tensor | np.ndarray) -> Prediction:
+        """Classifies images, each along one trajectory of the policy's modes.
+
+        The first location is the same for all images, so that predictions do not depend on the other images.
+
+        Args:
+            images: (N, C, H, W), float in [0, 1] or uint8; C as in training, any H and W.
+
+        Raises:
+            InputError: if the images have another shape or type, or the agent does not answer with classes.
+        """
+        if self.label_shape is None or self.interface["num_goals"]:
+            raise InputError("predict needs an agent that classifies images: this run was trained for another answer.")
+        tensor = parse_images("predict", images)
+        channels = self.interface["patch_shape"][1]
+        if tensor.ndim != 4 or tensor.shape[1] != channels or len(tensor) == 0:
+            raise InputError(
+                f"predict needs images of shape (N, {channels}, H, W) with N of at least 1, got {tuple(tensor.shape)}."
+            )
+        env = self._build_env(tensor)
+        env.reset(seed=self.seed)
+        zeros = torch.zeros(len(tensor), dtype=torch.long, device=self.device)
+        random = RowRandom(zeros + self.seed, zeros)
+        options: dict[str, Any] = {"index": torch.arange(len(tensor), device=self.device)}
+        if env.first_location == "random":
+            options["location"] = random.uniform("first_location", 2) * 2 - 1
+        rollout = run_episode(self.agent, env, draw_noise(random, env, "policy/0"), options, greedy=True)
+        several = math.prod(self.label_shape) > 1
+        probability = rollout.final_answers(several)[0].transpose(0, 1)
+        names = [[self.classes[number] for number in row] for row in probability.argmax(-1).tolist()]
+        label = tuple(" ".join(takewhile(END_CLASS.__ne__, row)) if several else row[0] for row in names)
+        return Prediction(label, probability if several else probability[:, 0], rollout.location.transpose(0, 1))
+
+    def _build_env(self, images: Tensor) -> GlimpseVectorEnv:
+        assert self.label_shape is not None
+        labels = torch.zeros(len(images), *self.label_shape, dtype=torch.long)  # not used
+        return self.env(
+            images=ImageSet(images, labels, self.classes),
+            reward=CorrectAnswer(),  # the reward of the run may need annotations that images do not have
+            num_envs=len(images),
+            split="test",
+            output="torch",
+            device=self.device,
+            autoreset_mode=AutoresetMode.DISABLED,
+        )

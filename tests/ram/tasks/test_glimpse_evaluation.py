@@ -1,0 +1,173 @@
+"""Evaluation of the glimpse task: errors, returns, trajectories and stops."""
+
+import numpy as np
+import pytest
+import torch
+
+from envs import GlimpseSensor, GlimpseVectorEnv
+from envs.rewards.correct_answer import CorrectAnswer
+from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.weighted_sum import WeightedSum
+from envs.splits import IGNORE_INDEX
+from ram.networks import RandomLocation
+from ram.rollout import evaluate_episodes
+from tests.ram.glimpse_tasks import (
+    WITH_END,
+    A,
+    B,
+    E,
+    build_task,
+    class_probabilities,
+    constant_images,
+    followable_task,
+    random_images,
+)
+
+
+def test_evaluation_counts_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", 7)
+    task = build_task()
+    images = random_images()
+    env = task._env("test", 40)
+    env.reset(seed=task._row_seed)
+    answers = evaluate_episodes(task.agent, env, torch.arange(40), task._row_seed).logits[-1].argmax(-1)
+    expected = 100 * (answers != images.labels).float().mean().item()
+    assert task.evaluate("validation")["error"] == pytest.approx(expected)
+
+
+def test_evaluation_reports_each_component_of_the_reward() -> None:
+    rewards = {"correct": CorrectAnswer(), "cost": EarlyAnswer(cost=0.25)}
+    metrics = build_task(reward=WeightedSum(rewards, {"cost": 2.0})).evaluate("test")
+    for suffix in ("", "_sampled", "_random"):
+        correct, cost = metrics[f"reward/correct{suffix}"], metrics[f"reward/cost{suffix}"]
+        assert correct == pytest.approx(1 - metrics[f"error{suffix}"] / 100)
+        assert cost == pytest.approx(2 * (correct - 3 * 0.25))  # three glimpses
+        assert metrics[f"return{suffix}"] == pytest.approx(correct + cost)
+
+
+def test_evaluation_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = build_task()
+    errors = []
+    for rows in (7, 40, 64):
+        monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
+        task._evaluation_envs.clear()
+        errors.append(task.evaluate("test"))
+    assert errors[0].keys() == {
+        *("error", "error_sampled", "error_mc", "error_random"),
+        *("return", "return_sampled", "return_random"),
+    }
+    for other in errors[1:]:
+        assert other == pytest.approx(errors[0], abs=1e-9)
+
+
+def test_a_random_policy_has_random_locations_in_evaluation() -> None:
+    task = build_task(policy=RandomLocation)
+    env = task._env("test", 40)
+    env.reset(seed=0)
+    location = evaluate_episodes(task.agent, env, torch.arange(40), 0).location
+    assert location[1:].std() > 0.4
+    assert task.diagnostics(0) == {}
+
+
+@pytest.mark.parametrize("first_location", ["random", "center"])
+def test_trajectories_have_the_first_location_of_the_environment(first_location: str) -> None:
+    task = build_task()
+    env = GlimpseVectorEnv(
+        random_images(),
+        GlimpseSensor(4),
+        num_envs=40,
+        num_glimpses=3,
+        split="test",
+        first_location=first_location,  # type: ignore[arg-type]
+        output="torch",
+        autoreset_mode="Disabled",
+    )
+    env.reset(seed=0)
+    first, second = (
+        evaluate_episodes(task.agent, env, torch.arange(40), 0, "sampled", number).location for number in (0, 1)
+    )
+    assert torch.equal(first[0], second[0]) is (first_location == "center")
+    assert not torch.equal(first[1], second[1])
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_an_image_counts_as_an_error_if_any_answer_is_wrong(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
+    scenes = [  # brightness, labels, number of correct answers, and whether all are correct
+        (0.25, [A, B, E], 3, True),
+        (0.25, [A, A, E], 2, False),  # the second answer is wrong
+        (0.5, [B, E, IGNORE_INDEX], 2, True),  # no third answer is due
+        (0.5, [A, B, A], 0, False),  # all answers are wrong
+        (1.0, [E, IGNORE_INDEX, IGNORE_INDEX], 1, True),
+        (1.0, [B, E, IGNORE_INDEX], 1, False),
+        (0.15, [A, A, B], 3, True),
+        (0.1, [A, A, B], 2, False),  # only the last answer is wrong
+    ]
+    brightness, labels, correct, all_correct = zip(*scenes, strict=True)
+    task, _ = followable_task(constant_images(*brightness), list(labels), WITH_END, glimpses_per_answer=2)
+    metrics = task.evaluate("test")
+    # The images are constant, so locations make no difference.
+    for name in ("error", "error_sampled", "error_mc", "error_random"):
+        assert metrics[name] == pytest.approx(100 * all_correct.count(False) / 8)
+    for name in ("return", "return_sampled", "return_random"):
+        assert metrics[name] == pytest.approx(sum(correct) / 8)
+    assert task.evaluate("validation")["error"] == pytest.approx(50)
+    assert (task.monitor, task.maximize) == ("error", False)
+
+
+def test_an_agent_that_may_stop_is_evaluated_at_its_stop() -> None:
+    scenes = [  # brightness, looks until h exceeds 1.1, the class nearest to h then, and the label
+        (1.0, 2, E, E),
+        (0.6, 2, B, B),
+        (0.5, 3, E, B),  # the answer after two looks would be B, and after one look A
+        (0.3, 4, B, E),  # the answer after five looks would be E
+        (0.1, 6, A, A),  # never stops
+    ]
+    brightness, looks, answers, labels = zip(*scenes, strict=True)
+    task, _ = followable_task(
+        constant_images(*brightness), list(labels), ("a", "b", "c"), stop=True, reward=EarlyAnswer(0.1)
+    )
+    metrics = task.evaluate("test")
+    correct = [answer == label for answer, label in zip(answers, labels, strict=True)]
+    for suffix in ("", "_random"):
+        assert metrics[f"error{suffix}"] == pytest.approx(100 * correct.count(False) / 5)
+        assert metrics[f"glimpses{suffix}"] == pytest.approx(sum(looks) / 5)
+        assert metrics[f"return{suffix}"] == pytest.approx((sum(correct) - 0.1 * sum(looks)) / 5)
+    assert (task.monitor, task.maximize) == ("return", True)
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_monte_carlo_errors_are_those_of_averaged_probabilities(stop: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = 0.6 * torch.rand(60, 1, 8, 8, generator=generator)
+    first, second = (torch.randint(3, (60,), generator=generator).tolist() for _ in range(2))
+    several = [[one, IGNORE_INDEX if one == E else other] for one, other in zip(first, second, strict=True)]
+    options = {"stop": True, "reward": EarlyAnswer()} if stop else {"glimpses_per_answer": 3}
+    labels = [[one] for one in first] if stop else several
+    task, _ = followable_task(images, first if stop else several, WITH_END, **options)
+    env = task._env("test", 60)
+    env.reset(seed=task._row_seed)
+    rollouts = [
+        evaluate_episodes(task.agent, env, torch.arange(60), task._row_seed, "sampled", number) for number in range(10)
+    ]
+
+    wrong = np.zeros((60, 11), bool)  # of every trajectory, and of their mean
+    looks = np.full((60, 10), 6)
+    for row, label in enumerate(labels):
+        trajectories = []
+        for number, rollout in enumerate(rollouts):
+            stops = [look for look, action in enumerate(rollout.actions) if stop and action["stop"][row]]
+            looks[row, number] = stops[0] + 1 if stops else 6
+            due = [looks[row, number]] if stop else [3, 6]
+            trajectories.append([class_probabilities(rollout.features[look - 1, row].item()) for look in due])
+        for number, probabilities in enumerate([*trajectories, np.mean(trajectories, axis=0)]):
+            answers = np.argmax(probabilities, axis=-1).tolist()
+            wrong[row, number] = any(a != b for a, b in zip(answers, label, strict=True) if b != IGNORE_INDEX)
+
+    metrics = task.evaluate("test")
+    assert metrics["error_sampled"] == pytest.approx(100 * wrong[:, :10].mean())
+    assert metrics["error_mc"] == pytest.approx(100 * wrong[:, 10].mean())
+    assert abs(metrics["error_mc"] - metrics["error_sampled"]) > 1  # the two differ clearly
+    if stop:
+        assert metrics["glimpses_sampled"] == pytest.approx(looks.mean())
+        assert 1.5 < looks.mean() < 5.5
