@@ -1,16 +1,18 @@
-"""PPO of Stable-Baselines3, and RecurrentPPO of sb3-contrib, on ram/Glimpse-v0 (extra ``sb3``).
+"""PPO of Stable-Baselines3 and RecurrentPPO of sb3-contrib on ram/Glimpse-v0 (extra ``sb3``).
 
-    python examples/stable_baselines.py               # RecurrentPPO, on one batch of 64 environments
-    python examples/stable_baselines.py --memory none # PPO: every look is forgotten when the next comes
-    python examples/stable_baselines.py --single      # 16 environments by gymnasium.make instead: slower, the same
+    python examples/stable_baselines.py               # RecurrentPPO, on one batch of 64 rows
+    python examples/stable_baselines.py --memory none # PPO, which has no memory of earlier looks
+    python examples/stable_baselines.py --single      # 16 single environments instead; slower, same result
 
-Both act on a grid of places, for they know no dicts of actions: MultiDiscrete([9, 10]), a cell and a class.
+Stable-Baselines3 does not support dict actions, so the actions are flat: MultiDiscrete([9, 10]), a cell of a grid of
+locations and a class.
 """
 
 import argparse
 import time
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from sb3_contrib import RecurrentPPO
@@ -19,34 +21,32 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
-from envs import Flat, GlimpseSensor, GlimpseVectorEnv, Grid, TransformAction, VectorTransformAction
+from envs import FlattenAction, GlimpseSensor, GlimpseVectorEnv, GridAction, VectorFlattenAction, VectorGridAction
 from envs.images.glyphs import Glyphs
 from envs.stable_baselines import GlimpseVecEnv
 
+# Undistorted digits, with a window as large as the image.
 OPTIONS: dict[str, Any] = {
-    # Plain digits, in a window as large as the image.
-    "images": Glyphs(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, bend=0, noise=0),
+    "images": Glyphs(size=16, num_train=2000, height=(0.8, 0.8), rotation=0, shear=0, stretch=0, elastic=0, noise=0),
     "sensor": GlimpseSensor(patch_size=16),
     "num_glimpses": 2,
     "first_location": "center",
 }
-GRID = Grid(rows=3, columns=3)
 
 
-def batched() -> VecEnv:
-    """One environment of 64 rows."""
+def make_batch() -> VecEnv:
+    """Returns one environment of 64 rows."""
     env = GlimpseVectorEnv(**OPTIONS, num_envs=64, autoreset_mode="SameStep")
-    return VecMonitor(GlimpseVecEnv(VectorTransformAction(VectorTransformAction(env, GRID), Flat())))
+    return VecMonitor(GlimpseVecEnv(VectorFlattenAction(VectorGridAction(env, rows=3, columns=3))))
 
 
-def single() -> VecEnv:
-    """16 environments of one row."""
-    return make_vec_env(
-        "envs:ram/Glimpse-v0",
-        n_envs=16,
-        env_kwargs=OPTIONS,
-        wrapper_class=lambda env: TransformAction(TransformAction(env, GRID), Flat()),
-    )
+def make_singles() -> VecEnv:
+    """Returns 16 environments of one row."""
+
+    def wrap(env: gymnasium.Env) -> gymnasium.Env:
+        return FlattenAction(GridAction(env, rows=3, columns=3))
+
+    return make_vec_env("envs:ram/Glimpse-v0", n_envs=16, env_kwargs=OPTIONS, wrapper_class=wrap)
 
 
 class Progress(BaseCallback):
@@ -66,15 +66,15 @@ class Progress(BaseCallback):
 
 
 def main() -> None:
-    """Reads the options and trains."""
+    """Parses the options and trains."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", choices=["lstm", "none"], default="lstm")
     parser.add_argument("--single", action="store_true")
     parser.add_argument("--steps", type=int, default=40_960)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    torch.set_num_threads(1)  # the matrices are small
-    env = single() if options.single else batched()
+    torch.set_num_threads(1)  # faster for small matrices
+    env = make_singles() if options.single else make_batch()
     settings: dict[str, Any] = {
         "n_steps": 1024 // env.num_envs,
         "batch_size": 128,

@@ -1,4 +1,4 @@
-"""What every test may rely on."""
+"""Fixtures of all tests."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    """The networks of the tests are small: two threads would only wait for one another."""
+    """Uses one thread, because the networks of the tests are too small to gain from more."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture
 def root() -> Path:
-    """The repository."""
+    """The folder of the repository."""
     return ROOT

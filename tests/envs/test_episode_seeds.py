@@ -31,10 +31,7 @@ def test_equal_seeds_give_equal_episodes(seed: int, count: int, num_glimpses: in
     for step in range(2 * num_glimpses + 1):
         action = actions(count, step)
         for a, b in zip(left.step(action), right.step(action), strict=True):
-            if isinstance(a, dict):
-                assert_same(a, b)
-            else:
-                np.testing.assert_array_equal(a, b)
+            assert_same(a, b)
 
 
 def test_different_seeds_give_different_episodes() -> None:

@@ -68,9 +68,9 @@ def test_an_episode_of_one_glimpse_ends_with_the_first_action() -> None:
 def test_only_the_last_answer_is_rewarded() -> None:
     env = vector_env(autoreset_mode=DISABLED)
     _, info = env.reset(seed=0)
-    right = {**actions(4), "answer": info["label"]}
+    correct = {**actions(4), "answer": info["label"]}
     wrong = {**actions(4), "answer": (info["label"] + [0, 0, 1, 2]) % 3}
-    rewards = [env.step(action)[1].tolist() for action in (right, right, wrong)]
+    rewards = [env.step(action)[1].tolist() for action in (correct, correct, wrong)]
     assert rewards == [[0] * 4, [0] * 4, [1, 1, 0, 0]]
 
 
