@@ -119,7 +119,7 @@ class Diagonal(Select):
         return Categorical(masked_logits(torch.zeros_like(scores), chosen))
 
 
-class Unnormalised(Select):
+class Unnormalized(Select):
     """The scores themselves as weights, of either sign and any sum."""
 
     def forward(

@@ -36,7 +36,7 @@ def pointing(
     """
     every_map = torch.cat(list(maps))
     per_word = {"map_change": torch.cat([each.diff(dim=0).abs().sum(-1) / 2 for each in maps])}
-    if (every_map >= 0).all():  # the entropy of unnormalised weights is undefined
+    if (every_map >= 0).all():  # the entropy of unnormalized weights is undefined
         per_word["map_entropy"] = entropy(every_map)
     metrics = {name: float(values.mean()) for name, values in per_word.items() if len(values)}
     naming = [(row, word) for row, words in enumerate(named) for word, objects in enumerate(words) if objects]

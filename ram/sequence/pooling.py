@@ -81,7 +81,7 @@ class LastState(Pooling):
 class AttentionPooling(Pooling):
     """Attention with learned queries, the same for every sequence.
 
-    With the score Dot and the selection Unnormalised, the weight of a vector does not depend on the other vectors.
+    With the score Dot and the selection Unnormalized, the weight of a vector does not depend on the other vectors.
 
     Args:
         size: width of the vectors.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from ram.attention import AttentionOutput
-from ram.attention.selection import Unnormalised
+from ram.attention.selection import Unnormalized
 from ram.corpora.vocabulary import PADDING, START
 from ram.sequence.autoregressive import DecoderModel, LanguageModel
 from ram.sequence.decoders import Decoder, DecoderSizes, Memory
@@ -119,7 +119,7 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
         self.source_embedding, self.encoder, self.pooling = source_embedding, built_encoder, built_pooling
         self.can_copy = copy
         self.max_source_length = smallest_limit(self.encoder.max_length, self.decoder.max_source_length)
-        if copy and any(isinstance(module, Unnormalised) for module in self.decoder.modules()):
+        if copy and any(isinstance(module, Unnormalized) for module in self.decoder.modules()):
             raise InputError("task.model.copy=true needs normalized attention weights: set another select.")
         self.gate = nn.Linear(self.decoder.output_size + width, 1) if copy else None
 

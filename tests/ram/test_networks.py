@@ -22,7 +22,7 @@ from ram.attention.selection import (
     Select,
     Soft,
     Uniform,
-    Unnormalised,
+    Unnormalized,
 )
 from ram.networks import (
     ActionNetwork,
@@ -405,7 +405,7 @@ def test_the_random_policy_has_no_parameters() -> None:
         (lambda: CoreNetwork(4, "tanh"), "core.cell"),
         (lambda: CoreNetwork(4, size=0), "core.size"),
         (lambda: GridLocation(4, size=1), "policy.size"),
-        (lambda: GridLocation(4, size=3, select=Unnormalised), "policy.select=Unnormalised gives no probabilities"),
+        (lambda: GridLocation(4, size=3, select=Unnormalized), "policy.select=Unnormalized gives no probabilities"),
         (
             lambda: GridLocation(4, size=3, score=partial(Location, max_length=8)),
             "policy.score.max_length must be at least 9",

@@ -19,7 +19,7 @@ from ram.attention.selection import (
     LocalMonotonic,
     LocalPredictive,
     Soft,
-    Unnormalised,
+    Unnormalized,
 )
 
 WIDTH = 4
@@ -34,7 +34,7 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
 SELECTIONS: dict[str, Callable[[int], Select]] = {
     "soft": Soft,
     "diagonal": Diagonal,
-    "unnormalised": Unnormalised,
+    "unnormalized": Unnormalized,
     "hard": Hard,
     "gumbel": partial(GumbelSoftmax, temperature=0.7),
     "local_m": partial(LocalMonotonic, half_width=2),

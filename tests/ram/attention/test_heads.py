@@ -243,7 +243,7 @@ def test_only_softmax_of_scaled_dot_products_is_fused() -> None:
 
 @pytest.mark.parametrize("heads", [None, 2], ids=["single", "multi_head"])
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("select", ["soft", "unnormalised", "local_m_gaussian", "local_p"])
+@pytest.mark.parametrize("select", ["soft", "unnormalized", "local_m_gaussian", "local_p"])
 def test_gradients_equal_finite_differences(heads: int | None, score: str, select: str) -> None:
     torch.manual_seed(1)
     attention = build(score, select, heads)

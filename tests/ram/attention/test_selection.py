@@ -20,7 +20,7 @@ from ram.attention.selection import (
     Select,
     Soft,
     Uniform,
-    Unnormalised,
+    Unnormalized,
 )
 from tests.ram.attention.helpers import PROBLEMS, random_problem, softmax
 
@@ -50,12 +50,12 @@ def test_soft_is_stable_for_large_scores() -> None:
     torch.testing.assert_close(weights, torch.tensor([[[1 / (1 + math.e), math.e / (1 + math.e), 0, 0]]]))
 
 
-def test_unnormalised_weights_are_the_scores() -> None:
+def test_unnormalized_weights_are_the_scores() -> None:
     scores = torch.tensor([[[2.0, -3.0, 0.5]]])
-    assert torch.equal(Unnormalised()(scores).weights, scores)
-    weights = Unnormalised()(scores, torch.tensor([[[True, True, False]]])).weights
+    assert torch.equal(Unnormalized()(scores).weights, scores)
+    weights = Unnormalized()(scores, torch.tensor([[[True, True, False]]])).weights
     assert weights.tolist() == [[[2, -3, 0]]]
-    assert Unnormalised()(scores).log_prob is None
+    assert Unnormalized()(scores).log_prob is None
 
 
 # Controls that ignore the scores.
@@ -141,7 +141,7 @@ def test_controls_have_zero_weights_without_visible_keys(name: str) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(
-    "select", [Soft(), Uniform(), Diagonal(), Unnormalised(), Hard(), GumbelSoftmax(), LocalMonotonic()]
+    "select", [Soft(), Uniform(), Diagonal(), Unnormalized(), Hard(), GumbelSoftmax(), LocalMonotonic()]
 )
 def test_no_keys_have_no_weights(select: Select, training: bool) -> None:
     selection = select.train(training)(torch.zeros(2, 3, 0))
@@ -180,8 +180,8 @@ def test_abstract_methods_must_be_implemented() -> None:
         Incomplete()(torch.zeros(1, 1, 2))
     with pytest.raises(TypeError, match="NoCenter does not implement center"):
         NoCenter(None, 1, False)(torch.zeros(1, 1, 2))
-    with pytest.raises(TypeError, match="Unnormalised has no distribution over keys"):
-        Unnormalised().distribution(torch.zeros(1, 1, 2))
+    with pytest.raises(TypeError, match="Unnormalized has no distribution over keys"):
+        Unnormalized().distribution(torch.zeros(1, 1, 2))
 
 
 @pytest.mark.parametrize(

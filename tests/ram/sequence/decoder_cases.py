@@ -17,7 +17,7 @@ from ram.attention.selection import (
     LocalMonotonic,
     LocalPredictive,
     Uniform,
-    Unnormalised,
+    Unnormalized,
 )
 from ram.sequence.context import CrossAttention, ReencodedContext
 from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
@@ -46,7 +46,7 @@ SCORES: dict[str, Any] = {
     "location": partial(Location, max_length=9),
 }
 SELECTIONS: dict[str, Any] = {
-    "unnormalized": Unnormalised,
+    "unnormalized": Unnormalized,
     "uniform": Uniform,
     "diagonal": Diagonal,
     "diagonal_from_end": partial(Diagonal, from_end=True),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ram.attention.positions import LearnedPositions, LinearPositions, NoPositions
 from ram.attention.scores import Additive, Content, General
-from ram.attention.selection import GumbelSoftmax, Hard, LocalMonotonic, LocalPredictive, Unnormalised
+from ram.attention.selection import GumbelSoftmax, Hard, LocalMonotonic, LocalPredictive, Unnormalized
 from ram.sequence.encoders import Encoder, IdentityEncoder
 from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
 from ram.sequence.transformer import TransformerEncoder
@@ -18,7 +18,7 @@ WIDTH, SIZE = 3, 4
 CELLS = ("rnn", "gru", "lstm")
 SELECTIONS: dict[str, Any] = {
     "additive": {"score": Additive},
-    "unnormalized": {"score": General, "select": Unnormalised},
+    "unnormalized": {"score": General, "select": Unnormalized},
     "hard": {"score": General, "select": Hard},
     "gumbel": {"score": General, "select": GumbelSoftmax},
     "local_m": {"score": General, "select": partial(LocalMonotonic, half_width=1)},

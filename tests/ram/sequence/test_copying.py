@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs import InputError
-from ram.attention.selection import Unnormalised
+from ram.attention.selection import Unnormalized
 from ram.corpora.vocabulary import UNKNOWN
 from ram.sequence.context import CrossAttention
 from ram.sequence.seq2seq import copy_distribution
@@ -134,7 +134,7 @@ def test_tokens_of_other_sources_cannot_be_copied() -> None:
 
 def test_copying_needs_normalized_weights() -> None:
     with pytest.raises(InputError, match=r"^task\.model\.copy=true needs normalized attention weights"):
-        build(partial(recurrent_decoder, context=partial(CrossAttention, select=Unnormalised)), copy=True)
+        build(partial(recurrent_decoder, context=partial(CrossAttention, select=Unnormalized)), copy=True)
 
 
 def test_an_impossible_token_has_a_finite_loss_without_gradient() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from envs import InputError
 from ram.attention import Attention
 from ram.attention.scores import Additive, Dot, General
-from ram.attention.selection import GumbelSoftmax, Hard, LocalPredictive, Unnormalised
+from ram.attention.selection import GumbelSoftmax, Hard, LocalPredictive, Unnormalized
 from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling, LastState, Pooling, SumPooling
 
 EVERY: dict[str, Callable[..., Pooling]] = {
@@ -21,12 +21,12 @@ EVERY: dict[str, Callable[..., Pooling]] = {
     "last": LastState,
     "fixed": AttentionPooling,
     "fixed_additive": partial(AttentionPooling, num_queries=3, score=Additive),
-    "fixed_unnormalised": partial(AttentionPooling, select=Unnormalised),
+    "fixed_unnormalized": partial(AttentionPooling, select=Unnormalized),
     "fixed_hard": partial(AttentionPooling, num_queries=2, select=Hard),
     "fixed_gumbel": partial(AttentionPooling, select=GumbelSoftmax),
     "contextual": ContextualAttentionPooling,
     "contextual_last": partial(ContextualAttentionPooling, query="last"),
-    "contextual_unnormalised": partial(ContextualAttentionPooling, select=Unnormalised),
+    "contextual_unnormalized": partial(ContextualAttentionPooling, select=Unnormalized),
     "contextual_hard": partial(ContextualAttentionPooling, query="last", select=Hard),
     "contextual_local": partial(ContextualAttentionPooling, select=partial(LocalPredictive, half_width=2)),
 }
@@ -76,7 +76,7 @@ def test_attention_pooling_by_hand() -> None:
 
 
 def test_unnormalized_weights_by_hand() -> None:
-    pooling = AttentionPooling(2, select=Unnormalised)
+    pooling = AttentionPooling(2, select=Unnormalized)
     pooling.attention.query.data = torch.tensor([[1.0, -0.5]])
     pooled = pooling(TEXTS, LENGTHS)
     assert pooled.weights is not None

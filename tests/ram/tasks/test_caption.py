@@ -14,7 +14,7 @@ from torch import Tensor
 from envs import InputError
 from envs.sensor import GlimpseSensor
 from ram.attention.positions import LearnedPositions
-from ram.attention.selection import AttentionWeights, Hard, Soft, Unnormalised
+from ram.attention.selection import AttentionWeights, Hard, Soft, Unnormalized
 from ram.baselines import LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.captioning.captioner import Captioner, GlimpseContext
 from ram.captioning.image_encoders import Convolutional, Pixels
@@ -184,13 +184,13 @@ def test_the_weight_of_the_map_entropy_grows_with_progress() -> None:
         assert task(0).loss.item() == pytest.approx(step.loss.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("model", ["hard", "glimpse", "no attention", "unnormalised", "sums of 2"])
+@pytest.mark.parametrize("model", ["hard", "glimpse", "no attention", "unnormalized", "sums of 2"])
 def test_map_entropy_is_refused_without_soft_attention(model: str) -> None:
     class Twice(Soft):
         def forward(self, *scores: Any) -> AttentionWeights:
             return AttentionWeights(2 * super().forward(*scores).weights)
 
-    selects = {"unnormalised": Unnormalised, "sums of 2": Twice}
+    selects = {"unnormalized": Unnormalized, "sums of 2": Twice}
     parts = (
         {"decoder": partial(soft, context=partial(CrossAttention, select=selects[model]))} if model in selects else {}
     )
@@ -523,8 +523,8 @@ def test_the_evaluation_of_a_random_policy_is_reproducible() -> None:
     assert first["map_change"] > 0, "the location changes from word to word"
 
 
-def test_unnormalised_weights_have_no_map_entropy() -> None:
-    task = build(decoder=partial(soft, context=partial(CrossAttention, select=Unnormalised))).eval()
+def test_unnormalized_weights_have_no_map_entropy() -> None:
+    task = build(decoder=partial(soft, context=partial(CrossAttention, select=Unnormalized))).eval()
     metrics = task.evaluate("validation")
     assert "map_entropy" not in metrics and all(map(math.isfinite, metrics.values()))
     assert task.pictures("validation")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ram.attention.scores import Dot, General
-from ram.attention.selection import Unnormalised
+from ram.attention.selection import Unnormalized
 from ram.baselines import NoBaseline
 from ram.corpora import Examples, negation
 from ram.corpora.vocabulary import UNKNOWN
@@ -105,7 +105,7 @@ def test_pictures_without_attention_show_gradients_and_log_odds() -> None:
 
 
 def test_pictures_show_attention_weights_and_gradients() -> None:
-    pooling = partial(AttentionPooling, select=Unnormalised)
+    pooling = partial(AttentionPooling, select=Unnormalized)
     task = build_task(pooling).eval()
     task.model.pooling.attention.query.data = torch.tensor([[1.0, -1.0]])
     scores = {word: x - y for word, (x, y) in (VECTORS | {"strange": UNKNOWN_VECTOR}).items()}
@@ -161,5 +161,5 @@ def test_negation_needs_contextual_attention() -> None:
         train(task, range(4 * task.steps_per_epoch), torch.optim.Adam(task.parameters(), 0.01))
         return task.eval().evaluate("test")["error"]
 
-    assert error(partial(ContextualAttentionPooling, score=General, select=Unnormalised)) < 2
+    assert error(partial(ContextualAttentionPooling, score=General, select=Unnormalized)) < 2
     assert error(SumPooling) > 40
