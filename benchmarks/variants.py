@@ -14,7 +14,7 @@ from benchmarks.training import Training
 from envs.images import ImageSet
 from ram.baselines import LearnedBaseline
 from ram.networks import ActionNetwork
-from ram.reinforce import discounted_returns, policy_gradient_loss
+from ram.reinforce import BaselineOutput, Rollout, reinforce
 from ram.tasks import StepResult
 from ram.tasks.glimpse import GlimpseTask
 
@@ -27,12 +27,13 @@ class HeadsEveryStep(GlimpseTask):
         noise = self._noise(step)
         observation, info = env.reset(options={"index": self._batch(step), "episode": step})
         state = None
-        log_probs, values, rewards = [], [], []
+        features, log_probs, values, rewards = [], [], [], []
         answer = torch.zeros_like(info["label"])
         for number in range(env.num_glimpses):
             hidden, _, state = agent.step(observation, state)
             policy = agent.location(hidden)
             sample = policy.sample(noise["location"][number])
+            features.append(hidden)
             log_probs.append(policy.log_prob(sample))
             values.append(cast(LearnedBaseline, self.baseline).head(hidden.detach()).squeeze(-1))
             if number == env.num_glimpses - 1:
@@ -40,10 +41,18 @@ class HeadsEveryStep(GlimpseTask):
                 answer = logits.argmax(-1)
             observation, reward, _, _, _ = env.step({"location": sample.clamp(-1, 1), "answer": answer})
             rewards.append(reward)
-        value, returns = torch.stack(values), discounted_returns(torch.stack(rewards), self.gamma)
-        log_prob, advantage = torch.stack(log_probs[:-1]), returns - value
-        loss = policy_gradient_loss(log_prob, advantage[:-1], torch.ones_like(log_prob, dtype=torch.bool))
-        loss = loss + F.cross_entropy(logits, info["label"]) + advantage.square().mean()
+        value = torch.stack(values)
+        active = torch.ones_like(value, dtype=torch.bool)
+        mask = torch.arange(env.num_glimpses)[:, None] < torch.full_like(answer, env.num_glimpses - 1)
+        rollout = Rollout(
+            torch.stack(features), torch.stack(log_probs), active, mask, torch.stack(rewards), info["index"]
+        )
+
+        def baseline(rollout: Rollout, returns: Tensor) -> BaselineOutput:
+            return BaselineOutput(value.detach(), (value - returns).square().mean())
+
+        estimate = reinforce(rollout, baseline, self.gamma)
+        loss = estimate.policy_loss + F.cross_entropy(logits, info["label"]) + estimate.baseline_loss
         return StepResult(loss, dict)
 
 

@@ -1,62 +1,112 @@
-"""What attention does not read, no gradient reaches: weights beside the gradients that flow back through them.
+"""Compares attention weights with gradient norms, and draws both.
 
     python examples/attention_gradients.py attention_gradients.png
 
-Six queries read twelve values. A row of the upper panels is what a query weighs; the same row below is the norm of the
-gradient of what it read with respect to each value. They are the same picture: a value that counts w gets w times the
-gradient, and what is hidden or not chosen gets none at all.
+Six queries attend to twelve word vectors. The norm of the gradient of a context c = sum_n w_n v_n is computed
+
+- with respect to the values v_n: it is the weight w_n itself;
+- with respect to the word vectors x_n = k_n = v_n, which also determine the weights: it is w_n times a factor, since
+  dc / dx_n = w_n (I + (x_n - c) q^T / sqrt(D)), so it vanishes with the weight;
+- with respect to word vectors that pass through a self-attention layer first: every position then depends on every
+  word, so the weight of a position says little about the word there.
+
+The first two are the reason why weights and gradients agree in a model with a single attention layer over the word
+vectors. Their correlations with the weights are printed.
 """
 
 import sys
+from collections.abc import Callable
 
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from ram.attention import Attention, Select, causal_mask
+from ram.attention import Attention, MultiHeadAttention, Select, causal_mask
 from ram.attention.scores import ScaledDot
 from ram.attention.selection import Hard, LocalMonotonic, Soft
 
 QUERIES, KEYS, SIZE = 6, 12, 16
+_COLORS = ("Blues", "Oranges", "Oranges")
 
 
-def gradients(attention: Attention, query: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """(Q, N): the norm of the gradient of every query's context with respect to every value."""
-    values = torch.randn(KEYS, SIZE)
+def gradients(attention: Attention, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns the norm of the gradient of every context with respect to every value: (Q, N)."""
 
-    def read(values: torch.Tensor) -> torch.Tensor:
+    def context(values: Tensor) -> Tensor:
         return attention(query, keys, values[None], mask, need_weights=True).context[0]
 
-    jacobian = torch.autograd.functional.jacobian(read, values)  # (Q, SIZE, N, SIZE)
+    return _jacobian_norms(context, torch.randn(KEYS, SIZE))
+
+
+def word_gradients(
+    attention: Attention, query: Tensor, words: Tensor, mask: Tensor | None, encoder: Attention | None = None
+) -> Tensor:
+    """Returns the norm of the gradient of every context with respect to every word vector: (Q, N).
+
+    Args:
+        attention: attends to the word vectors, as keys and as values.
+        query: (1, Q, D).
+        words: (1, N, D).
+        mask: of ``attention``.
+        encoder: a self-attention layer that precedes ``attention``; None for none.
+    """
+
+    def context(words: Tensor) -> Tensor:
+        encoded = words[None]
+        if encoder is not None:
+            encoded = encoder(encoded, encoded, encoded).context
+        return attention(query, encoded, encoded, mask, need_weights=True).context[0]
+
+    return _jacobian_norms(context, words[0])
+
+
+def _jacobian_norms(context: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    jacobian = torch.autograd.functional.jacobian(context, inputs)  # (Q, D, N, D)
     return jacobian.square().sum((1, 3)).sqrt() / SIZE**0.5
 
 
+def correlation(first: Tensor, second: Tensor) -> float:
+    """Returns Pearson's correlation coefficient of all entries."""
+    return float(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1])
+
+
 def main(path: str) -> None:
-    """Draws."""
+    """Prints the correlations of weights and gradient norms, and draws them."""
     torch.manual_seed(0)
-    query, keys = 2 * torch.randn(1, QUERIES, SIZE), torch.randn(1, KEYS, SIZE)
-    ways: dict[str, tuple[Select, torch.Tensor | None]] = {
+    query, words = 2 * torch.randn(1, QUERIES, SIZE), torch.randn(1, KEYS, SIZE)
+    encoder = MultiHeadAttention(SIZE, num_heads=2)
+    selections: dict[str, tuple[Select, Tensor | None]] = {
         "soft": (Soft(), None),
         "soft, causal mask": (Soft(), causal_mask(KEYS, QUERIES)),
         "local window": (LocalMonotonic(half_width=2, gaussian=True), None),
         "hard": (Hard().eval(), None),
     }
-    figure = Figure(figsize=(11, 4.2), dpi=110, layout="constrained")
-    panels = figure.subplots(2, len(ways))
-    for (name, (select, mask)), (above, below) in zip(ways.items(), panels.T, strict=True):
+    figure = Figure(figsize=(11, 6), dpi=110, layout="constrained")
+    panels = figure.subplots(3, len(selections))
+    print("correlation with the weights     values  words  words before self-attention")
+    for (name, (select, mask)), column in zip(selections.items(), panels.T, strict=True):
         attention = Attention(ScaledDot(SIZE, SIZE), select)
-        weights = attention(query, keys, keys, mask, need_weights=True).weights[0]
-        flow = gradients(attention, query, keys, mask)
-        torch.testing.assert_close(flow, weights)
-        above.imshow(weights.detach().numpy(), cmap="Blues", vmin=0, vmax=1)
-        below.imshow(flow.numpy(), cmap="Oranges", vmin=0, vmax=1)
-        above.set_title(name, fontsize=10)
-    for row, what in zip(panels, ("weight", "gradient"), strict=True):
-        row[0].set_ylabel(f"{what}\nquery", fontsize=9)
-        for panel in row:
+        weights = attention(query, words, words, mask, need_weights=True).weights[0].detach()
+        value_norms = gradients(attention, query, words, mask)
+        torch.testing.assert_close(value_norms, weights)
+        word_norms = word_gradients(attention, query, words, mask)
+        assert torch.equal(word_norms == 0, weights == 0)
+        assert correlation(word_norms, weights) > 0.9
+        encoded = encoder(words, words, words).context
+        encoded_weights = attention(query, encoded, encoded, mask, need_weights=True).weights[0].detach()
+        encoded_norms = word_gradients(attention, query, words, mask, encoder)
+        assert correlation(encoded_norms, encoded_weights) < 0.7
+        columns = [correlation(value_norms, weights), correlation(word_norms, weights)]
+        columns.append(correlation(encoded_norms, encoded_weights))
+        print(f"{name:30}   " + "   ".join(f"{value:5.2f}" for value in columns))
+        for panel, values, color in zip(column, (weights, word_norms, encoded_norms), _COLORS, strict=True):
+            panel.imshow(values.numpy(), cmap=color, vmin=0)
             panel.set_xticks([])
             panel.set_yticks([])
-    for panel in panels[1]:
-        panel.set_xlabel("key", fontsize=9)
+        column[0].set_title(name, fontsize=10)
+        column[-1].set_xlabel("key", fontsize=9)
+    for panel, label in zip(panels[:, 0], ("weight", "gradient", "gradient before\nself-attention"), strict=True):
+        panel.set_ylabel(f"{label}\nquery", fontsize=9)
     figure.savefig(path)
     print(f"  {path}")
 
