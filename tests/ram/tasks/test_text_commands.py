@@ -96,7 +96,14 @@ def _assert_same_run(one: Path, other: Path) -> None:
 
 
 FILE = ["experiment=negation", "corpus=labelled_file", "corpus.path=texts.tsv"]
-PAIRS = ["task=translate", "corpus=parallel_files", "corpus.source=pairs.de", "corpus.target=pairs.en"]
+PAIRS = [
+    "~experiment",
+    "~experiment",
+    "task=translate",
+    "corpus=parallel_files",
+    "corpus.source=pairs.de",
+    "corpus.target=pairs.en",
+]
 SUBWORDS = ["task.subwords=30", "task.shared_vocabulary=true", "task.model.copy=true"]
 TRANSFORMER = ["decoder=transformer", "decoder.num_heads=2", "decoder.num_layers=1"]
 
@@ -216,7 +223,7 @@ def test_translator_writes_its_files_and_is_restored_without_its_corpus(
 
 def test_decoder_only_model_is_trained_and_restored(train_run: Callable[..., Path]) -> None:
     options = ["corpus.size=32", "corpus.max_length=3", "task.source_weight=0.5", "trainer.max_steps=1"]
-    run = train_run("task=decoder_only", *options)
+    run = train_run("~experiment", "~experiment", "task=decoder_only", *options)
     assert _metrics(run)["test/perplexity"] > 1
     assert "loss/source" in _events(run).Tags()["scalars"]
     assert not (run / "alignment_1.png").exists()
@@ -308,7 +315,7 @@ def test_language_model_with_tied_embeddings_is_trained(train_run: Callable[...,
         "task.model.tie_embeddings=true",
         "trainer.max_steps=1",
     ]
-    run = train_run("task=language_model", *options)
+    run = train_run("~experiment", "~experiment", "task=language_model", *options)
     assert "test/perplexity" in _metrics(run)
 
 
@@ -327,30 +334,51 @@ def test_language_model_with_tied_embeddings_is_trained(train_run: Callable[...,
             "task.model.tie_embeddings=true needs",
         ),
         (["experiment=arithmetic", "task.answer_after=makes"], "task.answer_after='makes'"),
-        (["task=translate", "corpus=negation"], "task=translate needs a corpus of pairs of texts"),
-        (["task=translate", "corpus.max_length=0"], "corpus.max_length must be at least 1, got 0"),
-        (["task=translate", "task.scheduled_sampling=2"], "task.scheduled_sampling must be in [0, 1]"),
-        (["task=translate", "task.search.max_length=0"], "task.search.max_length must be at least 1"),
-        (["task=translate", "task.monitor=bleu", "task.bleu=false"], "task.monitor must be exact, perplexity, or bleu"),
-        (["task=translate", "task.subwords=100000"], "task.subwords=100000 is too large for the corpus"),
         (
-            ["task=translate", "task.subwords=40", "task.model.copy=true"],
+            ["~experiment", "~experiment", "task=translate", "corpus=negation"],
+            "task=translate needs a corpus of pairs of texts",
+        ),
+        (
+            ["~experiment", "~experiment", "task=translate", "corpus.max_length=0"],
+            "corpus.max_length must be at least 1, got 0",
+        ),
+        (
+            ["~experiment", "~experiment", "task=translate", "task.scheduled_sampling=2"],
+            "task.scheduled_sampling must be in [0, 1]",
+        ),
+        (
+            ["~experiment", "~experiment", "task=translate", "task.search.max_length=0"],
+            "task.search.max_length must be at least 1",
+        ),
+        (
+            ["~experiment", "~experiment", "task=translate", "task.monitor=bleu", "task.bleu=false"],
+            "task.monitor must be exact, perplexity, or bleu",
+        ),
+        (
+            ["~experiment", "~experiment", "task=translate", "task.subwords=100000"],
+            "task.subwords=100000 is too large for the corpus",
+        ),
+        (
+            ["~experiment", "~experiment", "task=translate", "task.subwords=40", "task.model.copy=true"],
             "task.model.copy=true with task.subwords needs",
         ),
         (
-            ["task=translate", "decoder=lstm", "task.model.copy=true"],
+            ["~experiment", "~experiment", "task=translate", "decoder=lstm", "task.model.copy=true"],
             "task.model.copy=true needs a decoder with attention",
         ),
-        (["task=translate", "decoder.bridge=state"], "decoder.bridge=state needs decoder.size (128)"),
         (
-            ["task=translate", "task.model.tie_embeddings=true"],
+            ["~experiment", "~experiment", "task=translate", "decoder.bridge=state"],
+            "decoder.bridge=state needs decoder.size (128)",
+        ),
+        (
+            ["~experiment", "~experiment", "task=translate", "task.model.tie_embeddings=true"],
             "task.model.tie_embeddings=true needs task.model.embedding.size (8)",
         ),
         (
-            ["task=decoder_only", "task.shared_vocabulary=false"],
+            ["~experiment", "~experiment", "task=decoder_only", "task.shared_vocabulary=false"],
             "needs one vocabulary: set task.shared_vocabulary=true",
         ),
-        (["task=decoder_only", "encoder.bidirectional=true"], "needs a causal encoder"),
+        (["~experiment", "~experiment", "task=decoder_only", "encoder.bidirectional=true"], "needs a causal encoder"),
     ],
 )
 def test_user_errors_end_with_one_sentence(refusal: Callable[..., str], arguments: list[str], message: str) -> None:
