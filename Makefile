@@ -1,4 +1,4 @@
-# Everything runs in .venv, made once. ARGS goes to the command: make train ARGS="experiment=mnist_28x28".
+# Everything runs in .venv, which is created once. ARGS is passed to the command: make train ARGS="experiment=mnist_28x28".
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed

@@ -69,7 +69,8 @@ def record(checkout: Path, experiment: str, steps: int, data: Path) -> list[str]
     command = [sys.executable, "-c", RECORD, experiment, str(steps), str(data)]
     run = subprocess.run(command, cwd=checkout, env=_environment(checkout), capture_output=True, text=True, check=False)
     if run.returncode:
-        print(f"{checkout}: {experiment} failed: {run.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        error = run.stderr.strip().splitlines()[-1:] or [f"exit status {run.returncode}"]
+        print(f"{checkout}: {experiment} failed: {error[0]}", file=sys.stderr)
         return None
     losses: list[str] = json.loads(run.stdout.splitlines()[-1])
     return losses

@@ -47,10 +47,11 @@ def _print(run: RunFolder, record: dict[str, Any]) -> None:
 def main() -> None:
     """The command ``ram-train``."""
     import_from_current_folder()
+    if {"-h", "--help"} & set(sys.argv):
+        sys.argv[1:] = ["--help"]  # Hydra would compose the other arguments first
     arguments = sys.argv[1:]
-    earlier = any(argument.startswith(("resume=", "repeat=")) for argument in arguments)
     with report_errors():
-        if not earlier or {"-h", "--help"} & set(arguments):
+        if not any(argument.startswith(("resume=", "repeat=")) for argument in arguments):
             _failed.clear()
             _compose()
             if _failed:

@@ -84,14 +84,14 @@ class WeightAverage:
             value.copy_(average)
             average.copy_(previous)
         for name, norm in self._norms.items():
-            previous = _statistics(norm)
+            statistics = _statistics(norm)
             _restore(norm, self._statistics[name])
-            self._statistics[name] = previous
+            self._statistics[name] = statistics
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns the averages by parameter name, and the statistics by buffer name."""
         buffers = ((name, self._statistics[first]) for name, first in self._norm_names.items())
-        statistics = {f"{name}.{buffer}": value for name, values in buffers for buffer, value in values.items()}
+        statistics = {f"{name}.{buffer}": value for name, tensors in buffers for buffer, value in tensors.items()}
         return {name: self._average[index] for name, index in self._names.items()} | statistics
 
     @torch.no_grad()

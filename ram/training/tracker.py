@@ -14,7 +14,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from envs.rendering import animation_bytes, save_png
+from envs.rendering import encode_gif, save_png
 from ram.tasks import Animation, Artifact, Embedding
 
 
@@ -55,7 +55,7 @@ class Tracker:
             elif isinstance(picture, Embedding):
                 continue  # TensorBoard's projector shows it
             elif isinstance(picture, Animation):
-                (self.folder / name).write_bytes(animation_bytes(picture.frames, picture.frames_per_second))
+                (self.folder / name).write_bytes(encode_gif(picture.frames, picture.frames_per_second))
             else:
                 save_png(self.folder / name, picture)
 
@@ -103,7 +103,7 @@ class Tracker:
             height=height,
             width=width,
             colorspace=channels,
-            encoded_image_string=animation_bytes(picture.frames, picture.frames_per_second),
+            encoded_image_string=encode_gif(picture.frames, picture.frames_per_second),
         )
         summary = Summary(value=[Summary.Value(tag=name, image=image)])
         self._add_summary(summary, step)

@@ -79,6 +79,12 @@ def test_the_default_run_folder_is_named_by_experiment_and_time(command: Callabl
     assert re.fullmatch(r"glyphs/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{6}-train", str(run.relative_to("runs")))
 
 
+def test_without_an_experiment_the_run_folder_is_named_by_the_task(command: Callable[..., None]) -> None:
+    command(train, "~experiment", "task=classify_text", "corpus.size=64", "trainer.max_steps=1")
+    (run,) = Path("runs").glob("*/*")
+    assert run.parent.name == "classify_text"
+
+
 def test_a_sweep_makes_one_folder_per_job(command: Callable[..., None]) -> None:
     command(train, "--multirun", *SMALL, "trainer.max_steps=1", "seed=0,1")
     runs = sorted(Path("runs").glob("glyphs/*-sweep/*/metrics.json"))
@@ -372,6 +378,32 @@ def test_a_warning_of_the_project_is_printed_without_code() -> None:
         assert warnings.formatwarning("text", UserWarning, train.__file__, 3) == "Warning: text\n"
         assert "/elsewhere.py:3: UserWarning: text" in warnings.formatwarning("text", UserWarning, "/elsewhere.py", 3)
     assert f"{train.__file__}:3: UserWarning: text" in warnings.formatwarning("text", UserWarning, train.__file__, 3)
+
+
+def test_help_of_train_explains_the_arguments_and_the_groups_of_every_task(
+    command: Callable[..., None], capsys: pytest.CaptureFixture[str], root: Path
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        command(train, "resume=nosuch", "--help")
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: python -m ram.train")
+    for part in ("resume=DIR", "repeat=DIR", "init=DIR", "--cfg job", "--hydra-help", "experiment: aerial, "):
+        assert part in printed
+    for file in root.glob("conf/task/*.yaml"):
+        groups = re.findall(r"@_global_\.(\w+):", file.read_text())
+        (explained,) = re.findall(rf"^  {file.stem} .*?: ((?:\w+,\s+)*\w+)$", printed, re.MULTILINE)
+        assert groups == explained.replace(",", "").split()
+
+
+def test_help_of_evaluate_explains_the_arguments(
+    command: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        command(evaluate, "--help")
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: python -m ram.evaluate run=DIR [name=value ...]")
+    for part in ("device=NAME", "beam_sizes=1,2,5", "source=FILE target=FILE", "n_best=3", "task.search.beam_size=N"):
+        assert part in printed
 
 
 def test_no_traceback_reaches_the_terminal() -> None:

@@ -43,6 +43,12 @@ def test_an_image_of_any_size_is_described_and_drawn(
     assert "no other option" in refusal(play, "run=runs/a", "image=b.png", "beam_size=2")
 
 
+def test_help_explains_the_arguments(command: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        command(play, "--help")
+    assert capsys.readouterr().out.startswith("usage: python -m ram.play run=DIR image=FILE")
+
+
 def test_beam_sizes_are_compared_on_the_validation_split(
     command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
