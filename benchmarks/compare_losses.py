@@ -112,8 +112,8 @@ def main() -> None:
     records = []
     for source in filter(None, (options.before, options.after)):
         if source.is_file():
-            known = json.loads(source.read_text())
-            records.append({name: known[name] for name in options.experiments or known})
+            saved = json.loads(source.read_text())
+            records.append({name: saved[name] for name in options.experiments or saved})
             continue
         names = options.experiments or sorted(path.stem for path in source.glob("conf/experiment/*.yaml"))
         records.append({})
