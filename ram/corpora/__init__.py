@@ -6,9 +6,10 @@ import unicodedata
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import regex
+from torch import Tensor
 
 from envs.errors import InputError
 from envs.splits import Split
@@ -23,8 +24,32 @@ _NO_SPACE_AFTER = regex.compile(r"([(\[{]) ")
 _QUOTED = regex.compile(r'(?<!\S)" ([^"]+) "(?![^\s,.;:!?)])')
 
 
+class SplitData:
+    """Base class of the examples of one split: a dataclass whose fields have one value per example, or are None."""
+
+    def __post_init__(self) -> None:
+        first, *others = fields(self)  # type: ignore[arg-type]
+        for each in others:
+            values = getattr(self, each.name)
+            if values is not None and len(values) != len(self):
+                raise InputError(f"There are {len(self)} {first.name}, but {len(values)} {each.name}.")
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def select(self, indices: Sequence[int]) -> Self:
+        """Returns the examples at the given indices, in that order."""
+
+        def rows(values: Any) -> Any:
+            if isinstance(values, Tensor):
+                return values[list(indices)]
+            return None if values is None else tuple(values[index] for index in indices)
+
+        return type(self)(*(rows(getattr(self, each.name)) for each in fields(self)))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class Examples:
+class Examples(SplitData):
     """N tokenized texts with their targets.
 
     Attributes:
@@ -49,21 +74,7 @@ class Examples:
         for index, text in enumerate(self.texts):
             if not text:
                 raise InputError(f"Text {index} of a corpus has no words: leave it out.")
-        for name in ("targets", "references", "alignments", "lines"):
-            values = getattr(self, name)
-            if values is not None and len(values) != len(self.texts):
-                raise InputError(f"There are {len(self.texts)} texts, but {len(values)} {name}.")
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def select(self, indices: Sequence[int]) -> Examples:
-        """Returns the examples at the given indices, in that order."""
-
-        def rows(values: Any) -> Any:
-            return None if values is None else tuple(values[index] for index in indices)
-
-        return Examples(*(rows(getattr(self, each.name)) for each in fields(self)))
+        super().__post_init__()
 
     def describe_location(self, index: int, split: Split) -> str:
         """Returns where a text is from, as a phrase for error messages."""
@@ -73,21 +84,21 @@ class Examples:
 class Corpus(Protocol):
     """Describes a corpus; constructing one touches neither disk nor network."""
 
-    def load(self, split: Split) -> Examples:
+    def load(self, split: Split) -> SplitData:
         """Reads or generates one split. Raises :class:`InputError` for invalid user files."""
         ...
 
     def tokenize(self, text: str) -> Tokens:
-        """Splits user input into tokens like those of the corpus."""
-        ...
+        """Splits user input into tokens like those of the corpus; by default lowercased words and punctuation."""
+        return tokenize(text)
 
 
 class PairCorpus(Corpus, Protocol):
-    """Describes a corpus of sequence pairs: the targets are token tuples."""
+    """Describes a corpus whose outputs are texts: the targets are token tuples."""
 
     def detokenize(self, words: Sequence[str]) -> str:
-        """Joins target tokens into written text."""
-        ...
+        """Joins target tokens into written text; by default words and punctuation with the usual spacing."""
+        return detokenize(words)
 
 
 def assign_split(content: str, validation: int = 10, test: int = 10) -> Split:

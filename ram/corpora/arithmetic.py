@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Literal, get_args
+from typing import Literal
 
 from envs.errors import InputError
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
-from ram.corpora import Examples, Tokens, assign_split, detokenize, tokenize
+from ram.corpora import Examples, PairCorpus, Tokens, assign_split, tokenize
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = (*_ONES.split(), "seventeen", "eighteen", "nineteen")
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _LARGEST = 99
 
-Targets = Literal["result"]
-
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(PairCorpus):
     """Equations of sums and products of digits, and properties of numbers: even, odd, prime.
 
     Products come before sums. No expression of validation or test occurs in training, in any order of its terms and
@@ -39,12 +36,12 @@ class Arithmetic:
     max_operands: int = 3
     size: int = 20000
     seed: int = 0
-    targets: Targets | None = None
+    targets: Literal["result"] | None = None
 
     def __post_init__(self) -> None:
         if not 2 <= self.max_operands <= 4:
             raise InputError(f"corpus.max_operands must be 2, 3 or 4, got {self.max_operands}.")
-        if self.targets not in (None, *get_args(Targets)):
+        if self.targets not in (None, "result"):
             raise InputError(f"corpus.targets must be null or result, got {self.targets!r}.")
         check_positive_integers("corpus", size=self.size)
 
@@ -67,9 +64,6 @@ class Arithmetic:
 
     def tokenize(self, text: str) -> Tokens:
         return tokenize(text.replace("-", " "))
-
-    def detokenize(self, words: Sequence[str]) -> str:
-        return detokenize(words)
 
     def _examples(self, texts: list[Tokens]) -> Examples:
         if self.targets is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -11,11 +10,11 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.splits import Split
-from ram.corpora import Tokens
+from ram.corpora import PairCorpus, SplitData, Tokens
 
 
 @dataclass(frozen=True, eq=False)
-class Captions:
+class Captions(SplitData):
     """N images, with one caption or more each.
 
     Attributes:
@@ -33,29 +32,13 @@ class Captions:
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != torch.uint8 or not len(self.images):
             raise InputError(f"Images of captions must be (N, C, H, W) uint8, got shape {tuple(self.images.shape)}.")
-        for field in fields(self)[1:]:
-            values = getattr(self, field.name)
-            if values is not None and len(values) != len(self):
-                raise InputError(f"There are {len(self)} images, but {len(values)} {field.name}.")
+        super().__post_init__()
         for index, captions in enumerate(self.captions):
             if not captions or not all(captions):
                 raise InputError(f"Image {index} has no caption, or an empty one: leave it out.")
 
-    def __len__(self) -> int:
-        return len(self.images)
 
-    def select(self, indices: Sequence[int]) -> Captions:
-        """Returns the images at the given indices, in that order."""
-
-        def rows(values: Any) -> Any:
-            if values is None or isinstance(values, Tensor):
-                return None if values is None else values[list(indices)]
-            return tuple(values[index] for index in indices)
-
-        return Captions(*(rows(getattr(self, field.name)) for field in fields(self)))
-
-
-class CaptionCorpus(Protocol):
+class CaptionCorpus(PairCorpus, Protocol):
     """Describes images with captions; constructing one touches neither disk nor network.
 
     A corpus with ``annotations`` also has ``evaluate(captions, annotations)``, which returns shares of N captions in
@@ -65,12 +48,4 @@ class CaptionCorpus(Protocol):
 
     def load(self, split: Split) -> Captions:
         """Reads or generates one split. Raises :class:`InputError` for invalid user files."""
-        ...
-
-    def tokenize(self, text: str) -> Tokens:
-        """Splits user input into words like those of the captions."""
-        ...
-
-    def detokenize(self, words: Sequence[str]) -> str:
-        """Joins the words of a caption into written text."""
         ...

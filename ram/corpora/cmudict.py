@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.splits import Split, check_split
-from ram.corpora import Examples, Tokens, assign_split
+from ram.corpora import Examples, PairCorpus, Tokens, assign_split
 from ram.corpora.files import fetch_file, read_lines
 
 _NAME = "cmudict.dict"
@@ -18,7 +18,7 @@ _STRESS = re.compile("[012]")
 
 
 @dataclass(frozen=True)
-class CMUDict:
+class CMUDict(PairCorpus):
     """126,000 words as characters with their phonemes; 10 % in test, 2 % in validation.
 
     Training has one example per pronunciation of a word. Validation and test have the first one as target and all as

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from envs.errors import InputError
 from envs.splits import Split, check_split
-from ram.corpora import Examples, Tokens
+from ram.corpora import Examples, PairCorpus, Tokens
 from ram.corpora.files import fetch_file, read_lines
 
 Language = Literal["english", "german", "spanish"]
@@ -31,7 +31,7 @@ _EXAMPLE = "abbauen V;IND;PST;1;SG"
 
 
 @dataclass(frozen=True)
-class Inflection:
+class Inflection(PairCorpus):
     """Lemmas with morphological tags and their inflected forms, as characters; 10,000, 1,000 and 1,000 examples.
 
     Attributes:

@@ -16,14 +16,14 @@ from envs.errors import InputError
 from envs.images.image_io import map_image_files, read_padded
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
-from ram.corpora import Tokens, detokenize, tokenize
-from ram.corpora.captions import Captions
+from ram.corpora import Tokens, tokenize
+from ram.corpora.captions import CaptionCorpus, Captions
 
 _SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
-class KarpathyCaptions:
+class KarpathyCaptions(CaptionCorpus):
     """Images, scaled to fit a square and padded, with lowercased captions.
 
     The JSON file has ``images``, a list of ``{"filename", "split", "sentences": [{"tokens" or "raw"}]}``, optionally
@@ -77,9 +77,6 @@ class KarpathyCaptions:
 
     def tokenize(self, text: str) -> Tokens:
         return tuple(word for word in tokenize(text) if any(map(str.isalnum, word)))
-
-    def detokenize(self, words: Sequence[str]) -> str:
-        return detokenize(words)
 
     def _words(self, sentence: dict[str, Any]) -> Tokens:
         if "tokens" in sentence:

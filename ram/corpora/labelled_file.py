@@ -10,12 +10,12 @@ import torch
 
 from envs.errors import InputError
 from envs.splits import Split, check_shares, check_split, split_indices
-from ram.corpora import Examples, Tokens, tokenize
+from ram.corpora import Corpus, Examples, Tokens, tokenize
 from ram.corpora.files import read_lines
 
 
 @dataclass(frozen=True)
-class LabelledFile:
+class LabelledFile(Corpus):
     """Labelled texts in one file, or in one per split; UTF-8, gzipped if the name ends in .gz; blank lines are skipped.
 
     Attributes:

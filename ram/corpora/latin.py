@@ -6,12 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.splits import Split, check_split
-from envs.validation import check_positive_integers
-from ram.corpora import Examples, Tokens, assign_split, detokenize, tokenize
+from envs.splits import Split
+from ram.corpora import Tokens, assign_split
+from ram.corpora.generated import GeneratedPairs
 from ram.corpora.names import invented_name
-
-_HELD_OUT = {"validation": 500, "test": 1000}
 
 # Stem, whether of the first declension, whether feminine, English singular and plural
 _NOUNS = (
@@ -65,42 +63,19 @@ Part = tuple[list[str], list[tuple[str, int]]]
 
 
 @dataclass(frozen=True)
-class Latin:
+class Latin(GeneratedPairs):
     """Sentences of a subject, a verb and mostly an object in free word order, and their translations.
 
     Latin marks the object by its ending, and has no article and no auxiliary of negation. One noun in ten is an
     invented name, copied to the translation. The splits share no sentence and no name.
-
-    Attributes:
-        size: number of training sentences; validation has 500, test 1,000.
-        seed: of the generated data; independent of the training seed.
     """
 
-    size: int = 10000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_positive_integers("corpus", size=self.size)
-
-    def load(self, split: Split) -> Examples:
-        check_split(split)
-        rng = random.Random(f"{self.seed} {split}")
-        texts: list[Tokens] = []
-        targets: list[Tokens] = []
-        alignments: list[tuple[int, ...]] = []
-        while len(texts) < _HELD_OUT.get(split, self.size):
+    def draw(self, rng: random.Random, split: Split) -> tuple[Tokens, Tokens, tuple[int, ...]]:
+        while True:
             latin, english = _sentence(rng, split)
             if assign_split(" ".join(latin)) == split:
-                texts.append(tuple(latin))
-                targets.append(tuple(word for word, _ in english))
-                alignments.append(tuple(index for _, index in english))
-        return Examples(tuple(texts), tuple(targets), alignments=tuple(alignments))
-
-    def tokenize(self, text: str) -> Tokens:
-        return tokenize(text)
-
-    def detokenize(self, words: Sequence[str]) -> str:
-        return detokenize(words)
+                words, indices = zip(*english, strict=True)
+                return tuple(latin), words, indices
 
 
 def _sentence(rng: random.Random, split: Split) -> Part:

@@ -8,7 +8,7 @@ import torch
 
 from envs.errors import InputError
 from envs.splits import Split, check_split, hold_out
-from ram.corpora import Examples, Tokens, tokenize
+from ram.corpora import Corpus, Examples, Tokens
 from ram.corpora.files import fetch_file, read_lines
 
 _URL = "https://raw.githubusercontent.com/yoonkim/CNN_sentence/master/"
@@ -20,7 +20,7 @@ _FOLDS = 10
 
 
 @dataclass(frozen=True)
-class MovieReviews:
+class MovieReviews(Corpus):
     """One fold of tenfold cross-validation: a tenth of each class is the test split.
 
     Attributes:
@@ -56,6 +56,3 @@ class MovieReviews:
             kept, held_out = hold_out(labels[rest], self.validation_share)
             indices = rest[kept if split == "train" else held_out]
         return Examples(tuple(texts), tuple(targets)).select(indices.tolist())
-
-    def tokenize(self, text: str) -> Tokens:
-        return tokenize(text)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.splits import Split, check_split
-from envs.validation import check_positive_integers
-from ram.corpora import Examples, Tokens, assign_split, detokenize, tokenize
-
-_HELD_OUT = {"validation": 500, "test": 1000}
+from envs.splits import Split
+from ram.corpora import Tokens, assign_split
+from ram.corpora.generated import GeneratedPairs
 
 _TEMPLATES = (
     ("my name is {0}", "hello {0}"),
@@ -24,37 +21,14 @@ _WORDS = frozenset(word for template in _TEMPLATES for side in template for word
 
 
 @dataclass(frozen=True)
-class Names:
-    """Sentences from six templates with one to three names; the splits share no name.
+class Names(GeneratedPairs):
+    """Sentences from six templates with one to three names; the splits share no name."""
 
-    Attributes:
-        size: number of training sentences; validation has 500, test 1,000.
-        seed: of the generated data; independent of the training seed.
-    """
-
-    size: int = 10000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_positive_integers("corpus", size=self.size)
-
-    def load(self, split: Split) -> Examples:
-        check_split(split)
-        rng = random.Random(f"{self.seed} {split}")
-        texts, targets, alignments = [], [], []
-        for _ in range(_HELD_OUT.get(split, self.size)):
-            source, target = (side.split() for side in rng.choice(_TEMPLATES))
-            names = [invented_name(rng, split, _WORDS) for _ in range(3)]
-            texts.append(tuple(word.format(*names) for word in source))
-            targets.append(tuple(word.format(*names) for word in target))
-            alignments.append(tuple(source.index(word) if "{" in word else -1 for word in target))
-        return Examples(tuple(texts), tuple(targets), alignments=tuple(alignments))
-
-    def tokenize(self, text: str) -> Tokens:
-        return tokenize(text)
-
-    def detokenize(self, words: Sequence[str]) -> str:
-        return detokenize(words)
+    def draw(self, rng: random.Random, split: Split) -> tuple[Tokens, Tokens, tuple[int, ...]]:
+        source, target = (side.split() for side in rng.choice(_TEMPLATES))
+        names = [invented_name(rng, split, _WORDS) for _ in range(3)]
+        text, output = (tuple(word.format(*names) for word in side) for side in (source, target))
+        return text, output, tuple(source.index(word) if "{" in word else -1 for word in target)
 
 
 def invented_name(rng: random.Random, split: Split, taken: frozenset[str]) -> str:

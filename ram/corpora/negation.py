@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from envs.errors import InputError
 from envs.splits import Split, check_split
-from ram.corpora import Examples, Tokens, tokenize
+from ram.corpora import Corpus, Examples, Tokens
 
 _GOOD = ("good", "great", "fine", "lovely", "brilliant", "charming", "funny", "wonderful", "clever", "moving")
 _BAD = ("bad", "awful", "dull", "boring", "poor", "dreadful", "silly", "terrible", "weak", "stale")
@@ -20,7 +20,7 @@ _ENDINGS = ("", "to me", "at all", "this time", "i think", "as a whole")
 
 
 @dataclass(frozen=True)
-class Negation:
+class Negation(Corpus):
     """Positive and negative adjectives, with and without negation; each combination is a quarter of the sentences.
 
     The splits share no sentence, and no pair of a negation and an adjective in validation or test occurs in training.
@@ -50,9 +50,6 @@ class Negation:
                 texts.append(tuple(sentence.split()))
                 targets.append("positive" if good != negated else "negative")
         return Examples(tuple(texts), tuple(targets))
-
-    def tokenize(self, text: str) -> Tokens:
-        return tokenize(text)
 
 
 def _sentence(rng: random.Random, word: str, negated: bool, split: Split) -> str:

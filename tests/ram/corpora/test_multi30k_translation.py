@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 from envs.errors import InputError
-from ram.corpora import Examples, multi30k_translation
-from ram.corpora.multi30k_translation import Multi30kTranslation
+from ram.corpora import Examples, multi30k
+from ram.corpora.multi30k import Multi30kTranslation
 
 SMALL = {
     name: gzip.compress(text.encode())
@@ -31,7 +31,7 @@ Publish = Callable[[ModuleType, dict[str, bytes]], Path]
 
 
 def test_pairs_are_lowercased_and_the_target_line_is_the_reference(tmp_path: Path, publish_by_name: Publish) -> None:
-    publish_by_name(multi30k_translation, SMALL)
+    publish_by_name(multi30k, SMALL)
     corpus = Multi30kTranslation(str(tmp_path))
     assert corpus.load("train") == Examples(
         (("ein", "hund", "rennt", "."), ("zwei", "müde", "katzen")),
@@ -43,7 +43,7 @@ def test_pairs_are_lowercased_and_the_target_line_is_the_reference(tmp_path: Pat
 
 
 def test_source_target_and_test_set_are_options(tmp_path: Path, publish_by_name: Publish) -> None:
-    publish_by_name(multi30k_translation, SMALL)
+    publish_by_name(multi30k, SMALL)
     examples = Multi30kTranslation(str(tmp_path), "en", "fr").load("validation")
     assert examples == Examples((("a", "man", "."),), (("un", "homme", "."),), (("un homme.",),))
     examples = Multi30kTranslation(str(tmp_path), "cs", "en", "test_2018_flickr").load("test")
@@ -51,7 +51,7 @@ def test_source_target_and_test_set_are_options(tmp_path: Path, publish_by_name:
 
 
 def test_only_the_loaded_split_is_downloaded_once(tmp_path: Path, publish_by_name: Publish) -> None:
-    served, root = publish_by_name(multi30k_translation, SMALL), tmp_path / "new" / "data"
+    served, root = publish_by_name(multi30k, SMALL), tmp_path / "new" / "data"
     first = Multi30kTranslation(str(root)).load("test")
     shutil.rmtree(served)
     assert Multi30kTranslation(str(root)).load("test") == first
@@ -60,7 +60,7 @@ def test_only_the_loaded_split_is_downloaded_once(tmp_path: Path, publish_by_nam
 
 @pytest.mark.parametrize("name", ["val.de.gz", "val.en.gz"])
 def test_file_with_another_checksum_is_refused(name: str, tmp_path: Path, publish_by_name: Publish) -> None:
-    publish_by_name(multi30k_translation, SMALL)
+    publish_by_name(multi30k, SMALL)
     (tmp_path / name).write_bytes(gzip.compress(b"A dog.\n"))
     with pytest.raises(InputError, match=f"^{tmp_path / name} is not the published file"):
         Multi30kTranslation(str(tmp_path)).load("validation")

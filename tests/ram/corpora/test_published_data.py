@@ -11,8 +11,7 @@ from ram.corpora.cmudict import CMUDict
 from ram.corpora.inflection import Inflection
 from ram.corpora.karpathy import KarpathyCaptions
 from ram.corpora.movie_reviews import MovieReviews
-from ram.corpora.multi30k import Multi30k
-from ram.corpora.multi30k_translation import Multi30kTranslation
+from ram.corpora.multi30k import Multi30k, Multi30kTranslation
 from ram.corpora.sst2 import SST2
 
 DATA = Path(__file__).parents[3] / "data"
