@@ -16,7 +16,7 @@ from envs.scene import Scene
 from envs.sensor import GlimpseSensor
 from envs.single_env import GlimpseEnv
 from envs.splits import Split, check_split
-from envs.validation import check_positive_integers
+from envs.validation import check_integer
 from envs.vector_env import GlimpseVectorEnv
 
 MOVES = ("left", "stay", "right")
@@ -52,13 +52,11 @@ class Catch:
     num_test: int = 10_000
 
     def __post_init__(self) -> None:
-        if self.size < 2:
-            raise InputError(f"scenes.size must be at least 2, got {self.size}.")
+        check_integer("scenes.size", self.size, 2)
+        for name in ("num_train", "num_validation", "num_test"):
+            check_integer(f"scenes.{name}", getattr(self, name), 1)
         if not 1 <= self.paddle_width <= self.size:
             raise InputError(f"scenes.paddle_width must be in 1 .. scenes.size ({self.size}), got {self.paddle_width}.")
-        check_positive_integers(
-            "scenes", num_train=self.num_train, num_validation=self.num_validation, num_test=self.num_test
-        )
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> CatchScenes:
         """Returns the games of one split; no file is read."""

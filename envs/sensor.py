@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
+from envs.validation import check_integer, parse_pair
 
 _TOLERANCE = 2.0**-10  # in pixels
 
@@ -66,6 +68,26 @@ def pixel_coordinates(locations: Tensor, height: int, width: int) -> Tensor:
     return (locations.float().clamp(-1, 1).flip(-1) + 1) * 0.5 * size
 
 
+@lru_cache(maxsize=256)
+def window_offsets(
+    channels: int, rows: int, columns: int, height: int, width: int, step: int, device: torch.device
+) -> Tensor:
+    """Returns the offsets of a window's pixels in a flattened image, from its first pixel: (C * height * width,) int64.
+
+    Args:
+        channels: of the image, C.
+        rows: of the image.
+        columns: of the image.
+        height: rows of the window.
+        width: columns of the window.
+        step: the distance between adjacent pixels of the window.
+        device: of the offsets.
+    """
+    channel = torch.arange(channels, device=device)[:, None, None] * (rows * columns)
+    row = torch.arange(height, device=device)[:, None] * (step * columns)
+    return (channel + row + torch.arange(width, device=device) * step).flatten()
+
+
 def _first_pixel(center: Tensor, side: Tensor | float) -> Tensor:
     """Returns the first pixel of a window of ``side`` pixels around ``center``, rounded half up."""
     return torch.floor(center - (side - 1) / 2 + (0.5 + _TOLERANCE)).long()
@@ -93,20 +115,12 @@ class GlimpseSensor:
     is_round = False
 
     def __init__(self, patch_size: int | tuple[int, int] = 8, num_scales: int = 1, factor: int = 2) -> None:
-        height, width = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
-        for name, value, least in [
-            ("patch_size", min(height, width), 1),
-            ("num_scales", num_scales, 1),
-            ("factor", factor, 2),
-        ]:
-            if value < least:
-                raise InputError(f"sensor.{name} must be at least {least}, got {value}.")
-        self.patch_size = (int(height), int(width))
-        self.num_scales = num_scales
-        self.factor = factor
+        check_integer("sensor.num_scales", num_scales, 1)
+        check_integer("sensor.factor", factor, 2)
+        self.patch_size = parse_pair("sensor.patch_size", patch_size, 1)
+        self.num_scales, self.factor = num_scales, factor
         # Half the largest window, for a glimpse at the border.
         self._padding = tuple(side * factor ** (num_scales - 1) // 2 for side in self.patch_size)
-        self._offset_cache: dict[Any, Tensor] = {}
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
         """Returns the shape of one observation: (scales, C, h, w)."""
@@ -144,22 +158,11 @@ class GlimpseSensor:
             rows, columns = values.shape[-2:]
             # Starts are relative to the image, maps include the padding.
             first = (starts[:, k, 0] + self._padding[0]) * columns + (starts[:, k, 1] + self._padding[1])
-            offsets = self._offsets(k, channels, rows, columns, values.device)
+            offsets = window_offsets(channels, rows, columns, *self.patch_size, self.factor**k, values.device)
             index = (first[:, None] + offsets).view(batch, -1, len(offsets))
             pixels = values.reshape(batch, 1, -1).expand(-1, index.shape[1], -1).gather(2, index)
             patches.append(pixels.view(len(locations), channels, *self.patch_size))
         return torch.stack(patches, dim=1)
-
-    def _offsets(self, k: int, channels: int, rows: int, columns: int, device: torch.device) -> Tensor:
-        """Returns the offsets of a patch's pixels in a flattened map of scale k from its first: (C * h * w,) int64."""
-        key = (k, channels, rows, columns, device)
-        if key not in self._offset_cache:
-            pool = self.factor**k
-            channel = torch.arange(channels, device=device)[:, None, None] * (rows * columns)
-            row = torch.arange(self.patch_size[0], device=device)[:, None] * (pool * columns)
-            column = torch.arange(self.patch_size[1], device=device) * pool
-            self._offset_cache[key] = (channel + row + column).flatten()
-        return self._offset_cache[key]
 
     def window_starts(self, height: int, width: int, locations: Tensor) -> Tensor:
         """Returns the top left pixel of every window: (N, scales, 2) int64, (row, column); may be negative."""
@@ -198,9 +201,8 @@ class LogPolarSensor:
     def __init__(
         self, num_rings: int = 12, num_angles: int = 24, inner_radius: float = 1.0, outer_radius: float = 20.0
     ) -> None:
-        for name, value, least in [("num_rings", num_rings, 2), ("num_angles", num_angles, 3)]:
-            if value < least:
-                raise InputError(f"sensor.{name} must be at least {least}, got {value}.")
+        check_integer("sensor.num_rings", num_rings, 2)
+        check_integer("sensor.num_angles", num_angles, 3)
         if not 0 < inner_radius < outer_radius:
             raise InputError(
                 f"sensor.inner_radius ({inner_radius}) must be positive and below sensor.outer_radius ({outer_radius})."

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from envs.answer_schedule import Answer
 from envs.errors import InputError
-from envs.validation import parse_flags, parse_floats, parse_integers
+from envs.validation import parse_flags, parse_floats, parse_integers, parse_pair
 
 
 def make_observation_space(
@@ -57,9 +57,7 @@ def parse_context_size(size: int | Sequence[int] | None, images: Tensor) -> tupl
     """Returns (height, width) of the coarse view of images (B, C, H, W), or None for no coarse view."""
     if size is None:
         return None
-    pair = tuple(size) if isinstance(size, Sequence) else (size, size)
-    if len(pair) != 2 or not all(isinstance(pixels, int) and pixels >= 1 for pixels in pair):
-        raise InputError(f"env.context_size must be a whole number of at least 1, or [height, width], got {size!r}.")
+    pair = parse_pair("env.context_size", size, 1)
     height, width = images.shape[-2:]
     if pair[0] > height or pair[1] > width:
         raise InputError(f"env.context_size {pair} is larger than the images, {(height, width)}.")

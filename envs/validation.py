@@ -17,8 +17,16 @@ from envs.errors import InputError
 
 def check_integer(name: str, value: Any, minimum: int) -> None:
     """Refuses anything but an integer, of Python or numpy, of at least ``minimum``."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < minimum:
+    if not _is_integer(value, minimum):
         raise InputError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
+
+
+def parse_pair(name: str, value: Any, minimum: int) -> tuple[int, int]:
+    """Returns a pair of integers of at least ``minimum``, from a pair or from one number for both."""
+    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    if len(pair) != 2 or not all(_is_integer(number, minimum) for number in pair):
+        raise InputError(f"{name} must be a whole number of at least {minimum}, or a pair of them, got {value!r}.")
+    return pair
 
 
 def check_positive_integers(group: str, **values: int | None) -> None:
@@ -60,26 +68,37 @@ def check_factory(name: str, factory: Any, base: type, expected: str) -> None:
         raise InputError(f"{name} must be one of {expected}, got {built.__name__}.")
 
 
-def parse_tensor(name: str, value: Any, device: torch.device) -> Tensor:
-    """Returns a tensor on the device: a tensor without a copy if possible, anything else always as a copy."""
+def parse_tensor(name: str, value: Any, device: torch.device | None = None, copy: bool = True) -> Tensor:
+    """Returns a tensor, on the device if one is given: a tensor without a copy if possible.
+
+    Args:
+        name: the name in the message.
+        value: a tensor, an array, or nested sequences of numbers.
+        device: None leaves a tensor on its own device.
+        copy: whether to copy anything but a tensor in any case; otherwise memory is shared if possible.
+    """
     if isinstance(value, Tensor):
         return value.detach().to(device)
     try:
-        return torch.from_numpy(np.array(value)).to(device)
+        array = np.array(value, copy=copy or None)
+        return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"])).to(device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} must be an array of numbers: {error}") from error
 
 
-def parse_images(caller: str, value: Any) -> Tensor:
-    """Returns images of any shape as float32 in [0, 1], or as uint8."""
-    images = torch.as_tensor(value)
-    if images.is_floating_point():
-        images = images.float()
-        if not ((images >= 0) & (images <= 1)).all():
-            raise InputError(f"{caller} needs floats in [0, 1], or uint8: divide the images by their largest value.")
-    elif images.dtype != torch.uint8:
-        raise InputError(f"{caller} needs images of floats in [0, 1], or of uint8, got {shape_and_dtype(images)}.")
-    return images
+def parse_images(name: str, value: Any) -> Tensor:
+    """Returns images of any shape as float32 in [0, 1], or as uint8; memory is shared if possible."""
+    images = parse_tensor(name, value, copy=False)
+    if images.dtype == torch.uint8:
+        return images
+    if not images.is_floating_point():
+        raise InputError(f"{name} must be uint8, or floating point in [0, 1], got {shape_and_dtype(images)}.")
+    if not ((images >= 0) & (images <= 1)).all():  # false for NaN as well
+        raise InputError(
+            f"{name} must be in [0, 1] without NaN if it is floating point, but ranges from {float(images.min()):g} to "
+            f"{float(images.max()):g}: divide by the highest possible value, or pass uint8."
+        )
+    return images.float()
 
 
 def parse_integers(name: str, value: Any, count: int, high: int | None, device: torch.device) -> Tensor:
@@ -114,6 +133,10 @@ def parse_flags(name: str, value: Any, count: int, device: torch.device) -> Tens
     if flags.shape != (count,) or not is_valid:
         raise InputError(f"{name} must be ({count},) bool, or 0 and 1, got {shape_and_dtype(flags)}.")
     return flags.bool()
+
+
+def _is_integer(value: Any, minimum: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum
 
 
 def shape_and_dtype(values: Tensor) -> str:

@@ -16,7 +16,7 @@ from envs.errors import InputError
 from envs.images import ImageSet
 from envs.random import RowRandom
 from envs.splits import Split, check_shares, check_split, split_indices
-from envs.validation import shape_and_dtype
+from envs.validation import parse_images, parse_integers, shape_and_dtype
 
 Array = Tensor | np.ndarray
 _SUFFIXES: dict[Split, str] = {"train": "", "validation": "_validation", "test": "_test"}
@@ -122,13 +122,8 @@ class Arrays:
                     f"{self._describe(name)} is missing; there are {', '.join(sorted(arrays)) or 'no arrays'}."
                 )
         images = _to_images(arrays[f"images{suffix}"], self._describe(f"images{suffix}"))
-        labels = _to_tensor(arrays[f"labels{suffix}"], self._describe(f"labels{suffix}"))
-        integral = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-        if labels.shape != (len(images),) or not integral:
-            raise InputError(
-                f"{self._describe(f'labels{suffix}')} must be ({len(images)},) integers, got {shape_and_dtype(labels)}."
-            )
-        return images, labels.long().cpu()
+        name, labels = self._describe(f"labels{suffix}"), arrays[f"labels{suffix}"]
+        return images, parse_integers(name, labels, len(images), None, torch.device("cpu"))
 
     def _class_names(self, arrays: Mapping[str, Any], labels: Tensor) -> tuple[str, ...]:
         """Returns the class names, after checking that every label of all splits has one."""
@@ -145,7 +140,7 @@ class Arrays:
 
 def _to_images(value: Any, name: str) -> Tensor:
     """Converts an array of images to (N, C, H, W), uint8 or float32 in [0, 1]."""
-    images = _to_tensor(value, name)
+    images = parse_images(name, value)
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or images.numel() == 0:
@@ -153,26 +148,4 @@ def _to_images(value: Any, name: str) -> Tensor:
             f"{name} must be (N, H, W), (N, H, W, C) or (N, C, H, W), not empty, got {shape_and_dtype(images)}."
         )
     channels = min((1, 3), key=lambda axis: (images.shape[axis] not in (1, 3), images.shape[axis]))
-    images = images.movedim(channels, 1)
-    if images.dtype == torch.uint8:
-        return images
-    if not images.is_floating_point():
-        raise InputError(f"{name} must be uint8, or floating point in [0, 1], got {shape_and_dtype(images)}.")
-    lowest, highest = float(images.min()), float(images.max())
-    if not (lowest >= 0 and highest <= 1):  # false for NaN as well
-        raise InputError(
-            f"{name} must be in [0, 1] without NaN if it is floating point, but ranges from {lowest:g} to {highest:g}: "
-            "divide by the highest possible value, or pass uint8."
-        )
-    return images.float()
-
-
-def _to_tensor(value: Any, name: str) -> Tensor:
-    """Converts an array to a tensor, sharing its memory if possible."""
-    if isinstance(value, Tensor):
-        return value.detach()
-    try:
-        array = np.asarray(value)
-        return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers ({error}).") from error
+    return images.movedim(channels, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -12,8 +12,9 @@ from envs.errors import InputError
 from envs.images import ImageSet, ImageSource, load_split, resolve_source
 from envs.random import RowRandom
 from envs.scene import END_CLASS, Scene
+from envs.sensor import window_offsets
 from envs.splits import IGNORE_INDEX, Split, check_split
-from envs.validation import check_choice, check_integer
+from envs.validation import check_choice, check_integer, parse_pair
 
 TargetType = Literal["class", "sequence", "sum", "count", "search", "box"]
 """What is to be predicted from a scene; see :class:`Canvas`."""
@@ -68,20 +69,14 @@ class Canvas:
     num_test: int | None = None
 
     def __post_init__(self) -> None:
-        for name, smallest in [("size", 2), ("num_objects", 1)]:
-            value = getattr(self, name)
-            if isinstance(value, list | tuple):
-                if len(value) != 2:
-                    raise InputError(f"scenes.{name} must be a whole number, or a pair of them, got {value!r}.")
-                object.__setattr__(self, name, tuple(value))  # a configuration gives a list, which has no hash
-            for number in _pair(value):
-                check_integer(f"scenes.{name}", number, smallest)
+        for name, smallest in [("size", 2), ("num_objects", 1)]:  # a configuration gives lists, which have no hash
+            object.__setattr__(self, name, parse_pair(f"scenes.{name}", getattr(self, name), smallest))
         for name, smallest in [("num_clutter", 0), ("clutter_size", 1)]:
             check_integer(f"scenes.{name}", getattr(self, name), smallest)
         for name in ("num_train", "num_validation", "num_test"):
             if getattr(self, name) is not None:
                 check_integer(f"scenes.{name}", getattr(self, name), 1)
-        least, most = _pair(self.num_objects)
+        _, (least, most) = self._pairs()
         if least > most:
             raise InputError(f"scenes.num_objects must be [smallest, largest], got {[least, most]}.")
         check_choice("scenes.target_type", self.target_type, get_args(TargetType))
@@ -106,13 +101,16 @@ class Canvas:
         if not isinstance(objects, ImageSet):
             raise InputError("scenes.objects must be images of one object each, not scenes.")
         assert clutter is None or isinstance(clutter, ImageSet)
-        count = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]
         self._check_fit(objects, clutter)
-        return CanvasScenes(self, objects, clutter, split == "train", count or len(objects))
+        return CanvasScenes(self, objects, clutter, split == "train", getattr(self, f"num_{split}") or len(objects))
+
+    def _pairs(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Returns ``size`` and ``num_objects``, which are pairs since ``__post_init__``."""
+        return cast("tuple[tuple[int, int], tuple[int, int]]", (self.size, self.num_objects))
 
     def _check_fit(self, objects: ImageSet, clutter: ImageSet | None) -> None:
         """Raises :class:`InputError` if the objects or the clutter do not fit on the canvas."""
-        (height, width), (_, most) = _pair(self.size), _pair(self.num_objects)
+        (height, width), (_, most) = self._pairs()
         rows, columns = objects.images.shape[-2:]
         if rows > height or columns > width:
             raise InputError(
@@ -154,8 +152,7 @@ class CanvasScenes:
     def __init__(self, canvas: Canvas, objects: ImageSet, clutter: ImageSet | None, training: bool, count: int) -> None:
         self.canvas = canvas
         self.objects = objects
-        self.least, self.most = _pair(canvas.num_objects)
-        self.height, self.width = _pair(canvas.size)
+        (self.height, self.width), (self.least, self.most) = canvas._pairs()
         self._count = count
         self._clutter = clutter
         self._excludes_shown = training
@@ -270,7 +267,8 @@ class CanvasScenes:
             origin = origin % total
         corner = (row % (rows - size + 1)) * columns + column % (columns - size + 1)
         pixel = (origin * (channels * rows * columns) + corner)[..., None]
-        cut = source.take(pixel + _window_offsets(source, size, size))  # (B, pieces, C * size * size)
+        offsets = window_offsets(channels, rows, columns, size, size, 1, source.device)
+        cut = source.take(pixel + offsets)  # (B, pieces, C * size * size)
         if cut.dtype == torch.uint8:
             cut = cut.float() / 255
         cut = cut.view(*origin.shape, channels, size, size)
@@ -301,19 +299,8 @@ class CanvasScenes:
         return {"target": boxes[:, 0]}
 
 
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return value if isinstance(value, list | tuple) else (value, value)
-
-
-def _window_offsets(images: Tensor, rows: int, columns: int) -> Tensor:
-    """Returns the offsets of a window's pixels in a flattened image (C, H, W) from its first: (C * rows * columns,)."""
-    channels, height, width = images.shape[1:]
-    channel = torch.arange(channels, device=images.device)[:, None, None] * (height * width)
-    row = torch.arange(rows, device=images.device)[:, None] * width
-    return (channel + row + torch.arange(columns, device=images.device)).flatten()
-
-
 def _add(images: Tensor, tiles: Tensor, left: Tensor, top: Tensor) -> None:
     """Adds tiles (B, C, h, w) to images (B, C, H, W) in place, with their corners at column and row (B,)."""
     first = (top * images.shape[-1] + left)[:, None]
-    images.view(len(images), -1).scatter_add_(1, first + _window_offsets(images, *tiles.shape[-2:]), tiles.flatten(1))
+    offsets = window_offsets(*images.shape[1:], *tiles.shape[-2:], 1, images.device)
+    images.view(len(images), -1).scatter_add_(1, first + offsets, tiles.flatten(1))

@@ -17,6 +17,7 @@ from envs.images import ImageSet
 from envs.images.image_io import map_image_files, paste_center, read_header, read_image
 from envs.random import RowRandom
 from envs.splits import Split, check_shares, check_split, split_indices
+from envs.validation import parse_pair
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,8 @@ class Folder:
     def __post_init__(self) -> None:
         if not self.root:
             raise InputError(f"images.root must name the folder of the images, got {self.root!r}.")
-        if self.size is not None:
-            size = tuple(self.size) if isinstance(self.size, Sequence) else (self.size, self.size)
-            if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
-                raise InputError(f"images.size must be a height and a width of at least 1, got {self.size}.")
-            object.__setattr__(self, "size", size)  # a configuration gives a list, which has no hash
+        if self.size is not None:  # a configuration gives a list, which has no hash
+            object.__setattr__(self, "size", parse_pair("images.size", self.size, 1))
         if self.channels not in (None, 1, 3):
             raise InputError(f"images.channels must be 1, 3 or null, got {self.channels}.")
         check_shares(self.validation_share, self.test_share)

@@ -20,7 +20,7 @@ from envs.errors import InputError
 from envs.images import ImageSet
 from envs.random import RowRandom
 from envs.splits import Split, check_split
-from envs.validation import check_positive_integers
+from envs.validation import check_integer
 
 FONTS: dict[Split, tuple[str, ...]] = {
     "train": (
@@ -79,13 +79,8 @@ class Glyphs:
     def __post_init__(self) -> None:
         for name in ("height", "boldness"):  # a configuration gives lists, which have no hash
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        check_positive_integers(
-            "images",
-            size=self.size,
-            num_train=self.num_train,
-            num_validation=self.num_validation,
-            num_test=self.num_test,
-        )
+        for name in ("size", "num_train", "num_validation", "num_test"):
+            check_integer(f"images.{name}", getattr(self, name), 1)
         if not 0 < self.height[0] <= self.height[1] <= 1 or self.boldness[0] > self.boldness[1]:
             raise InputError("images.height and images.boldness must be [smallest, largest], the height in (0, 1].")
         for name in ("rotation", "shear", "stretch", "elastic", "noise"):
@@ -97,9 +92,8 @@ class Glyphs:
     def load(self, split: Split, device: torch.device | str = "cpu") -> ImageSet:
         """Renders one split, the same at every call."""
         check_split(split)
-        count = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]
         generator = torch.Generator().manual_seed(3 * self.seed + list(FONTS).index(split))
-        labels = torch.randint(10, (count,), generator=generator)
+        labels = torch.randint(10, (getattr(self, f"num_{split}"),), generator=generator)
         images = torch.cat([self._render(chunk, FONTS[split], generator) for chunk in labels.split(_CHUNK)])
         augmentation = self.augmentation if split == "train" else None
         return ImageSet(images.to(device), labels.to(device), tuple("0123456789"), augmentation)

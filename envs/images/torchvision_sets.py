@@ -18,7 +18,7 @@ from torchvision.datasets.utils import check_integrity
 from envs.errors import InputError
 from envs.images import ImageSet
 from envs.random import RowRandom
-from envs.splits import Split, check_split, hold_out
+from envs.splits import Split, check_split, split_indices
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ class TorchvisionSource(ABC):
                     raise ValueError("its MD5 differs from that of the published file")
         images, labels = self.read(root, train)
         if split != "test":
-            kept, held_out = hold_out(labels, self.validation_share)
-            chosen = kept if split == "train" else held_out
+            chosen = split_indices(split, labels, {"validation": self.validation_share})
             images, labels = images[chosen], labels[chosen]
         augmentation = self.augmentation if split == "train" else None
         return ImageSet(images.contiguous().to(device), labels.to(device), self.classes, augmentation)

@@ -105,7 +105,7 @@ class ImageCaptioner:
         return captions, self.model(to_float(parsed), inputs, need_weights=True).weights
 
     def _parse(self, images: Tensor | np.ndarray) -> Tensor:
-        parsed = parse_images("A captioner", images)
+        parsed = parse_images("The argument images", images)
         if tuple(parsed.shape[1:]) != self.image_shape or not len(parsed):
             raise InputError(
                 f"Images must be (N, {', '.join(map(str, self.image_shape))}) with N of at least 1, got "

@@ -80,7 +80,7 @@ class GlimpsePredictor:
         """
         if self.label_shape is None or self.interface["num_goals"]:
             raise InputError("predict needs an agent that classifies images: this run was trained for another answer.")
-        tensor = parse_images("predict", images)
+        tensor = parse_images("The argument images", images)
         channels = self.interface["patch_shape"][1]
         if tensor.ndim != 4 or tensor.shape[1] != channels or len(tensor) == 0:
             raise InputError(

@@ -358,12 +358,12 @@ def test_the_picture_changes_with_every_step() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 1}, r"scenes\.size must be at least 2, got 1"),
+        ({"size": 1}, r"scenes\.size must be a whole number of at least 2, got 1"),
         ({"paddle_width": 0}, r"scenes\.paddle_width must be in 1 \.\. scenes\.size \(24\), got 0"),
         ({"paddle_width": 25}, r"scenes\.paddle_width must be in 1"),
-        ({"num_train": 0}, r"scenes\.num_train must be at least 1"),
-        ({"num_validation": -1}, r"scenes\.num_validation must be at least 1"),
-        ({"num_test": 0}, r"scenes\.num_test must be at least 1"),
+        ({"num_train": 0}, r"scenes\.num_train must be a whole number of at least 1"),
+        ({"num_validation": -1}, r"scenes\.num_validation must be a whole number of at least 1"),
+        ({"num_test": 0}, r"scenes\.num_test must be a whole number of at least 1"),
     ],
 )
 def test_invalid_sizes_are_refused(options: dict[str, int], message: str) -> None:

@@ -105,8 +105,8 @@ def test_an_environment_observes_and_renders_log_polar_patches() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_rings": 1}, r"sensor\.num_rings must be at least 2"),
-        ({"num_angles": 2}, r"sensor\.num_angles must be at least 3"),
+        ({"num_rings": 1}, r"sensor\.num_rings must be a whole number of at least 2"),
+        ({"num_angles": 2}, r"sensor\.num_angles must be a whole number of at least 3"),
         ({"inner_radius": 0.0}, r"sensor\.inner_radius \(0\.0\) must be positive"),
         ({"inner_radius": 5.0, "outer_radius": 5.0}, r"below sensor\.outer_radius \(5\.0\)"),
     ],

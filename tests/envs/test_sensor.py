@@ -272,7 +272,10 @@ def test_images_and_locations_are_not_modified() -> None:
     ],
 )
 def test_invalid_sizes_are_refused(options: dict[str, Any], name: str) -> None:
-    with pytest.raises(InputError, match=rf"sensor\.{name} must be at least \d, got -?\d\."):
+    with pytest.raises(
+        InputError,
+        match=rf"sensor\.{name} must be a whole number of at least \d(, or a pair of them)?, got .*\d[)\]]?\.$",
+    ):
         GlimpseSensor(**options)
 
 

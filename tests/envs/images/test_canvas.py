@@ -436,21 +436,21 @@ def test_scenes_are_equal_on_every_device(device: str, target_type: Any) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 1}, r"scenes\.size must be a whole number of at least 2, got 1"),
-        ({"size": [60, 0]}, r"scenes\.size must be a whole number of at least 2, got 0"),
+        ({"size": 1}, r"scenes\.size must be a whole number of at least 2, or a pair of them, got 1"),
+        ({"size": [60, 0]}, r"scenes\.size must be a whole number of at least 2, or a pair of them, got \[60, 0\]"),
         *(
             ({"size": size}, r"scenes\.size must be a whole number")
             for size in (60.0, "60", None, [60], [60, 60.0], [60, 60, 60])
         ),
         (
             {"num_objects": (1, 2, 3), "target_type": "sequence"},
-            r"scenes\.num_objects must be a whole number, or a pair of them, got \(1, 2, 3\)",
+            r"scenes\.num_objects must be a whole number of at least 1, or a pair of them, got \(1, 2, 3\)",
         ),
         (
             {"num_objects": 2.0, "target_type": "sequence"},
-            r"scenes\.num_objects must be a whole number of at least 1, got 2\.0",
+            r"scenes\.num_objects must be a whole number of at least 1, or a pair of them, got 2\.0",
         ),
-        ({"num_objects": 0}, r"scenes\.num_objects must be a whole number of at least 1, got 0"),
+        ({"num_objects": 0}, r"scenes\.num_objects must be a whole number of at least 1, or a pair of them, got 0"),
         (
             {"num_objects": [0, 2], "target_type": "sequence"},
             r"scenes\.num_objects must be a whole number of at least 1",

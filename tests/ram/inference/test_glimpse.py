@@ -56,7 +56,7 @@ def test_predictions_do_not_depend_on_the_other_images() -> None:
     assert len(other_size.label) == 2
     with pytest.raises(InputError, match=r"\(N, 1, H, W\)"):
         model.predict(torch.zeros(2, 3, 10, 10))
-    with pytest.raises(InputError, match=r"floats in \[0, 1\]"):
+    with pytest.raises(InputError, match=r"in \[0, 1\] without NaN"):
         model.predict(255 * images.images)
 
 
