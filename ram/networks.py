@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_positive_integers
+from envs.validation import check_positive, check_positive_integers
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Hard, Select
 from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform
@@ -180,6 +180,8 @@ class LocationNetwork(nn.Module):
         final_std: standard deviation at the end of the budget, approached geometrically; None keeps ``std``.
         learn_std: train the standard deviation, starting from ``std``.
         backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
+        lr_scale: learning rate relative to the other networks. Optimizers that normalize the gradient, such as AdamW,
+            let a policy drift on noise where nearly all answers are correct; a smaller rate limits the drift.
     """
 
     outputs = 2
@@ -194,17 +196,18 @@ class LocationNetwork(nn.Module):
         final_std: float | None = 0.04,
         learn_std: bool = False,
         backprop_into_core: bool = False,
+        lr_scale: float = 1.0,
     ) -> None:
         super().__init__()
         if hidden_size < 0:
             raise InputError(f"{self.options}.hidden_size must not be negative, got {hidden_size}.")
-        for name, value in [("std", std), ("final_std", final_std)]:
+        for name, value in [("std", std), ("final_std", final_std), ("lr_scale", lr_scale)]:
             if value is not None and value <= 0:
                 raise InputError(f"{self.options}.{name} must be positive, got {value}.")
         if learn_std and final_std is not None:
             raise InputError("policy.learn_std=true needs policy.final_std=null: a learned deviation has no schedule.")
         self.initial_std, self.final_std = std, final_std
-        self.backprop_into_core = backprop_into_core
+        self.backprop_into_core, self.lr_scale = backprop_into_core, lr_scale
         self.mean = nn.Sequential(*output_layers(feature_size, self.outputs, hidden_size), nn.Tanh())
         log_std = torch.full((self.outputs,), math.log(std))
         if learn_std:
@@ -239,6 +242,7 @@ class GridLocation(nn.Module):
             GumbelSoftmax the distribution is the softmax of the scores; local windows restrict it to some keys, those
             of LocalMonotonic around the key with the number of the look.
         backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
+        lr_scale: learning rate relative to the other networks.
     """
 
     location: Tensor
@@ -250,11 +254,13 @@ class GridLocation(nn.Module):
         score: Callable[[int, int], Score] = ScaledDot,
         select: Callable[[int], Select] = Hard,
         backprop_into_core: bool = False,
+        lr_scale: float = 2.0,
     ) -> None:
         super().__init__()
+        check_positive("policy.lr_scale", lr_scale)
         if size < 2:
             raise InputError(f"policy.size must be at least 2, got {size}.")
-        self.backprop_into_core = backprop_into_core
+        self.backprop_into_core, self.lr_scale = backprop_into_core, lr_scale
         self.score, self.select = score(feature_size, feature_size), select(feature_size)
         if self.score.max_length is not None and self.score.max_length < size**2:
             raise InputError(f"policy.score.max_length must be at least {size**2}, the number of locations.")

@@ -97,8 +97,17 @@ class Task(nn.Module, ABC):
         """
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Returns the groups of the optimizer: ``params``, and ``lr_scale``, the factor of their learning rate."""
-        return [{"params": [value for value in self.parameters() if value.requires_grad], "lr_scale": 1.0}]
+        """Returns the groups of the optimizer: ``params``, and ``lr_scale``, the factor of their learning rate.
+
+        The factor of a parameter is the attribute ``lr_scale`` of the module that contains it; 1 without one.
+        """
+        scaled = [module for module in self.modules() if hasattr(module, "lr_scale")]
+        scales = {id(value): module.lr_scale for module in scaled for value in module.parameters()}
+        groups: dict[float, list[nn.Parameter]] = {1.0: []}
+        for value in self.parameters():
+            if value.requires_grad:
+                groups.setdefault(scales.get(id(value), 1.0), []).append(value)
+        return [{"params": params, "lr_scale": scale} for scale, params in groups.items() if params]
 
     def diagnostics(self, step: int) -> Mapping[str, float]:
         """Computes metrics that are too costly for every step, on a small fixed batch, without changing any state."""

@@ -60,8 +60,6 @@ class GlimpseTask(Task):
         batch_size: distinct images per step.
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
-        location_lr_scale: learning rate of the location network relative to the others. Optimizers that normalize the
-            gradient, such as Adam, let a policy drift on noise once nearly all answers are correct.
         weights: weights of the loss terms.
         compile: compile the agent's step with torch.compile.
         seed: of weights, batches, first locations and policy noise.
@@ -78,7 +76,6 @@ class GlimpseTask(Task):
         batch_size: int = 128,
         rollouts_per_image: int = 1,
         gamma: float = 1.0,
-        location_lr_scale: float = 0.3,
         weights: LossWeights | None = None,
         compile: bool = False,  # noqa: A002
         seed: int = 0,
@@ -88,9 +85,7 @@ class GlimpseTask(Task):
         check_positive_integers("task", batch_size=batch_size, rollouts_per_image=rollouts_per_image)
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
-        if location_lr_scale <= 0:
-            raise InputError(f"task.location_lr_scale must be positive, got {location_lr_scale}.")
-        self.gamma, self.location_lr_scale, self.weights = gamma, location_lr_scale, weights or LossWeights()
+        self.gamma, self.weights = gamma, weights or LossWeights()
         self._row_seed, self.device = _row_seed(seed), torch.device(device)
         self._build = env
         self.env = self._env("train", batch_size * rollouts_per_image, rollouts_per_image)
@@ -248,13 +243,6 @@ class GlimpseTask(Task):
             "glimpses.gif": Animation(tuple(frames), env.metadata["render_fps"]),
             "locations.png": location_histogram(locations, all_images.num_glimpses),
         }
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        location = list(self.agent.location.parameters())
-        excluded = {id(value) for value in location}
-        others = [value for value in self.parameters() if id(value) not in excluded]
-        groups = [{"params": others, "lr_scale": 1.0}, {"params": location, "lr_scale": self.location_lr_scale}]
-        return [group for group in groups if group["params"]]
 
     def get_extra_state(self) -> dict[str, Any]:
         """Returns what a trained model needs besides its weights."""

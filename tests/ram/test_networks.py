@@ -413,6 +413,8 @@ def test_the_random_policy_has_no_parameters() -> None:
         (lambda: LocationNetwork(4, std=0.0), "policy.std"),
         (lambda: LocationNetwork(4, std=-0.1), "policy.std"),
         (lambda: LocationNetwork(4, final_std=0.0), "policy.final_std"),
+        (lambda: LocationNetwork(4, lr_scale=0.0), "policy.lr_scale"),
+        (lambda: GridLocation(4, lr_scale=0.0), "policy.lr_scale"),
         (lambda: LocationNetwork(4, final_std=0.1, learn_std=True), "policy.learn_std"),
         (lambda: LocationNetwork(4, hidden_size=-1), "policy.hidden_size"),
         (lambda: BoxNetwork(4, std=0.0), "task.agent.box.std"),

@@ -56,6 +56,16 @@ def test_backprop_into_core_lets_the_policy_loss_train_the_core() -> None:
     }
 
 
+def test_the_location_network_has_a_learning_rate_of_its_own() -> None:
+    task = build_task(policy=partial(LocationNetwork, lr_scale=0.25))
+    others, location = task.parameter_groups()
+    assert (others["lr_scale"], location["lr_scale"]) == (1.0, 0.25)
+    assert [id(value) for value in location["params"]] == [id(value) for value in task.agent.location.parameters()]
+    assert len(others["params"]) + len(location["params"]) == len(list(task.parameters()))
+    (together,) = build_task(policy=partial(LocationNetwork, lr_scale=1.0)).parameter_groups()
+    assert len(together["params"]) == len(list(task.parameters()))
+
+
 def test_the_baseline_loss_trains_the_baseline_weights() -> None:
     task = build_task(baseline=LearnedBaseline, weights=_weights(baseline=1.0))
     for parameter in task.agent.location.parameters():
@@ -210,7 +220,6 @@ def test_a_state_with_other_classes_is_refused() -> None:
         ({"batch_size": 41}, r"task\.batch_size"),
         ({"rollouts_per_image": 0}, r"task\.rollouts_per_image"),
         ({"gamma": 1.5}, r"task\.gamma"),
-        ({"location_lr_scale": 0.0}, r"task\.location_lr_scale"),
         ({"weights": LossWeights(entropy=0.1)}, r"task\.weights\.entropy"),
         ({"baseline": LeaveOneOutBaseline}, r"task\.rollouts_per_image"),
     ],
