@@ -1,4 +1,4 @@
-"""Text corpora: a corpus describes a data set, ``load`` returns one split of it as tokenized examples."""
+"""Corpora of texts and captions: a corpus describes a data set, ``load`` returns one split as tokenized examples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self
 
 import regex
+import torch
 from torch import Tensor
 
 from envs.errors import InputError
@@ -71,9 +72,8 @@ class Examples(SplitData):
     def __post_init__(self) -> None:
         if not self.texts:
             raise InputError("There are no texts: a split of a corpus needs at least one.")
-        for index, text in enumerate(self.texts):
-            if not text:
-                raise InputError(f"Text {index} of a corpus has no words: leave it out.")
+        if () in self.texts:
+            raise InputError(f"Text {self.texts.index(())} of a corpus has no words: leave it out.")
         super().__post_init__()
 
     def describe_location(self, index: int, split: Split) -> str:
@@ -81,12 +81,36 @@ class Examples(SplitData):
         return f"in the {split} split" if self.lines is None else f"in {self.lines[index]},"
 
 
+@dataclass(frozen=True, eq=False)
+class Captions(SplitData):
+    """N images, with one caption or more each.
+
+    Attributes:
+        images: (N, C, H, W) uint8.
+        captions: N tuples of non-empty captions.
+        boxes: (N, M, 4) float, the boxes of up to M objects as left, top, right and bottom pixel; None without boxes.
+        annotations: N descriptions of an image that the corpus evaluates captions with; None if it does not.
+    """
+
+    images: Tensor
+    captions: tuple[tuple[Tokens, ...], ...]
+    boxes: Tensor | None = None
+    annotations: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.dtype != torch.uint8 or not len(self.images):
+            raise InputError(f"Images of captions must be (N, C, H, W) uint8, got shape {tuple(self.images.shape)}.")
+        super().__post_init__()
+        for index, captions in enumerate(self.captions):
+            if not captions or not all(captions):
+                raise InputError(f"Image {index} has no caption, or an empty one: leave it out.")
+
+
 class Corpus(Protocol):
     """Describes a corpus; constructing one touches neither disk nor network."""
 
     def load(self, split: Split) -> SplitData:
         """Reads or generates one split. Raises :class:`InputError` for invalid user files."""
-        ...
 
     def tokenize(self, text: str) -> Tokens:
         """Splits user input into tokens like those of the corpus; by default lowercased words and punctuation."""
@@ -101,10 +125,22 @@ class PairCorpus(Corpus, Protocol):
         return detokenize(words)
 
 
-def assign_split(content: str, validation: int = 10, test: int = 10) -> Split:
-    """Assigns content to a split by its checksum; ``validation`` and ``test`` are percentages of all contents."""
+class CaptionCorpus(PairCorpus, Protocol):
+    """Describes images with captions; constructing one touches neither disk nor network.
+
+    A corpus with ``annotations`` also has ``evaluate(captions, annotations)``, which returns shares of N captions in
+    percent, among them "correct", and ``mentioned_objects(caption, annotation)``, which returns for every word the
+    indices of the boxes it may refer to.
+    """
+
+    def load(self, split: Split) -> Captions:
+        """Reads or generates one split. Raises :class:`InputError` for invalid user files."""
+
+
+def assign_split(content: str, validation: int = 10) -> Split:
+    """Assigns content to a split by its checksum; ``validation`` and 10 for test are percentages of all contents."""
     percentile = zlib.crc32(content.encode()) % 100
-    return "validation" if percentile < validation else "test" if percentile < validation + test else "train"
+    return "validation" if percentile < validation else "test" if percentile < validation + 10 else "train"
 
 
 def tokenize(text: str, lower: bool = True) -> Tokens:

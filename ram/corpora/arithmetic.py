@@ -15,7 +15,8 @@ from ram.corpora import Examples, PairCorpus, Tokens, assign_split, tokenize
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = (*_ONES.split(), "seventeen", "eighteen", "nineteen")
-_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_NUMBERS = (*_UNITS, *(f"{ten} {unit}".rstrip() for ten in _TENS for unit in ("", *_UNITS[1:10])))
 _LARGEST = 99
 
 
@@ -47,9 +48,7 @@ class Arithmetic(PairCorpus):
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        by_length = [
-            [each for each in _expressions(n) if _split_of(each) == split] for n in range(2, self.max_operands + 1)
-        ]
+        by_length = [_expressions(operands, split) for operands in range(2, self.max_operands + 1)]
         rng = random.Random(f"{self.seed} {split}")
         if split != "train":
             texts = [_equation(each) for expressions in by_length for each in expressions]
@@ -74,9 +73,7 @@ class Arithmetic(PairCorpus):
 
 def in_words(number: int) -> str:
     """Spells a number in 0 .. 99."""
-    if number < len(_UNITS):
-        return _UNITS[number]
-    return f"{_TENS[number // 10]} {_UNITS[number % 10] if number % 10 else ''}".strip()
+    return _NUMBERS[number]
 
 
 Expression = tuple[tuple[int, ...], ...]
@@ -88,8 +85,8 @@ def value(expression: Expression) -> int:
     return sum(map(prod, expression))
 
 
-def _expressions(operands: int) -> list[Expression]:
-    """Returns all expressions with a number of operands and a value of at most 99."""
+def _expressions(operands: int, split: Split) -> list[Expression]:
+    """Returns all expressions of a split with a number of operands and a value of at most 99."""
     expressions = []
     for digits in product(range(10), repeat=operands):
         for signs in product((False, True), repeat=operands - 1):
@@ -100,7 +97,7 @@ def _expressions(operands: int) -> list[Expression]:
                 else:
                     terms.append([digit])
             expression = tuple(map(tuple, terms))
-            if value(expression) <= _LARGEST:
+            if value(expression) <= _LARGEST and _split_of(expression) == split:
                 expressions.append(expression)
     return expressions
 

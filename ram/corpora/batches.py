@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 EVALUATION_BATCH_SIZE = 256
 _POOL = 50  # number of batches whose texts are sorted by length together
@@ -42,8 +43,6 @@ class Batches:
 
 def pad(sequences: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> tuple[Tensor, Tensor]:
     """Pads B integer sequences with ``value`` at the end: (B, N) int64, and their lengths (B,) int64."""
-    lengths = [len(sequence) for sequence in sequences]
-    padded = torch.full((len(sequences), max(lengths)), value, dtype=torch.int64)
-    for row, sequence in zip(padded, sequences, strict=True):
-        row[: len(sequence)] = torch.tensor(sequence, dtype=torch.int64)
-    return padded.to(device), torch.tensor(lengths, device=device)
+    rows = [torch.tensor(sequence, dtype=torch.int64) for sequence in sequences]
+    padded = pad_sequence(rows, batch_first=True, padding_value=value)
+    return padded.to(device), torch.tensor(list(map(len, rows)), device=device)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import zlib
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torch.hub import download_url_to_file
 
@@ -24,19 +22,13 @@ def fetch_file(root: str, name: str, url: str, sha256: str) -> Path:
     if not path.is_file():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=".download-", dir=path.parent) as folder:
-                downloaded = Path(folder, path.name)
-                download_url_to_file(url, str(downloaded))
-                if not _has_checksum(downloaded, sha256):
-                    raise ValueError("the SHA-256 of the download differs")
-                os.replace(downloaded, path)
-                return path
+            download_url_to_file(url, str(path), sha256)
         except Exception as error:  # http.client raises exceptions of any kind
             raise InputError(
                 f"{path} is missing and could not be downloaded from {url} ({' '.join(str(error).split())}): check the "
                 "network and that the folder is writable, or copy the file there."
             ) from error
-    if not _has_checksum(path, sha256):
+    elif not _has_checksum(path, sha256):
         raise InputError(f"{path} is not the published file: its SHA-256 differs; delete it to download it again.")
     return path
 
@@ -64,8 +56,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
                 f"{path}, line {number}: byte {line[error.start]:#04x} is not {encoding.upper()}; save the file as "
                 f"{encoding.upper()}."
             ) from error
-    if lines:
-        lines[0] = lines[0].removeprefix("\ufeff")  # byte order mark
+    lines[0] = lines[0].removeprefix("\ufeff")  # byte order mark
     return lines
 
 

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from envs.errors import InputError
 from envs.splits import Split, check_split
+from envs.validation import check_choice
 from ram.corpora import Examples, PairCorpus, Tokens
 from ram.corpora.files import fetch_file, read_lines
 
@@ -27,7 +28,6 @@ _SHA256 = {
     "spanish-train-high": "41cdf10b69e99a0d2b3011d01b823acab2155ec6a4da3a8f3492d8fe35dcd95b",
 }
 _SPACE = "␣"
-_EXAMPLE = "abbauen V;IND;PST;1;SG"
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class Inflection(PairCorpus):
     language: Language = "german"
 
     def __post_init__(self) -> None:
-        if self.language not in get_args(Language):
-            raise InputError(f"corpus.language must be one of {', '.join(get_args(Language))}, got {self.language!r}.")
+        check_choice("corpus.language", self.language, get_args(Language))
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -66,7 +65,7 @@ class Inflection(PairCorpus):
         """
         lemma, _, tags = text.strip().replace("\t", " ").rpartition(" ")
         if tags and not lemma:
-            raise InputError(f"{tags!r} lacks a lemma or its tags: write both, such as {_EXAMPLE!r}.")
+            raise InputError(f"{tags!r} lacks a lemma or its tags: write both, such as 'abbauen V;IND;PST;1;SG'.")
         return (*(f"<{tag}>" for tag in tags.split(";") if tag), *lemma.strip().replace(" ", _SPACE))
 
     def detokenize(self, words: Sequence[str]) -> str:

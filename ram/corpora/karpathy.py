@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,7 @@ from envs.errors import InputError
 from envs.images.image_io import map_image_files, read_padded
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
-from ram.corpora import Tokens, tokenize
-from ram.corpora.captions import CaptionCorpus, Captions
+from ram.corpora import CaptionCorpus, Captions, Tokens, tokenize
 
 _SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
 
@@ -70,10 +69,10 @@ class KarpathyCaptions(CaptionCorpus):
             )
         if not any(captions):
             raise InputError(f"{path} has only empty captions in the {split} split.")
-        paths = self._find(path, [entry for entry, kept in zip(entries, captions, strict=True) if kept])
+        paths = [self._find(path, entry) for entry, kept in zip(entries, captions, strict=True) if kept]
         read = partial(read_padded, channels=self.channels, size=(self.size, self.size))
         images = torch.stack(list(map_image_files(read, paths)))
-        return Captions(images, tuple(kept for kept in captions if kept))
+        return Captions(images, tuple(filter(None, captions)))
 
     def tokenize(self, text: str) -> Tokens:
         return tuple(word for word in tokenize(text) if any(map(str.isalnum, word)))
@@ -83,18 +82,14 @@ class KarpathyCaptions(CaptionCorpus):
             return tuple(word for token in sentence["tokens"] for word in token.lower().split())
         return self.tokenize(sentence.get("raw", ""))
 
-    def _find(self, path: Path, entries: Sequence[dict[str, Any]]) -> list[Path]:
-        """Returns the image file of every entry."""
-        folder = path.parent / self.images
-        found = []
-        for entry in entries:
-            image = folder / entry.get("filepath", "") / entry["filename"]
-            if not image.is_file():
-                image = next(iter(sorted(image.parent.glob(f"{image.stem}.*"))), image)
-            if not image.is_file():
-                raise InputError(f"{image} is missing, but {path} has captions of it: add the image or remove them.")
-            found.append(image)
-        return found
+    def _find(self, path: Path, entry: dict[str, Any]) -> Path:
+        """Returns the image file of an entry."""
+        image = path.parent / self.images / entry.get("filepath", "") / entry["filename"]
+        if not image.is_file():
+            image = min(image.parent.glob(f"{image.stem}.*"), default=image)
+        if not image.is_file():
+            raise InputError(f"{image} is missing, but {path} has captions of it: add the image or remove them.")
+        return image
 
 
 def _read_entries(path: Path) -> list[dict[str, Any]]:
@@ -122,7 +117,6 @@ def _problems(entry: dict[str, Any]) -> Iterator[str]:
         yield f"the split of {name} must be a string, such as train, got {split!r}"
     if not isinstance(sentences, list):
         yield f"the sentences of {name} are not a list"
-        return
     for sentence in sentences:
         fields = sentence if isinstance(sentence, dict) else {"raw": None}
         tokens = fields.get("tokens", [fields.get("raw", "")])

@@ -41,12 +41,11 @@ class LabelledFile(Corpus):
         check_split(split)
         train = self._read(self.path)
         classes = sorted(set(map(str, train.targets or ())))
-        paths: dict[Split, str | None] = {"validation": self.validation_path, "test": self.test_path}
+        paths: dict[Split, str | None] = {"test": self.test_path, "validation": self.validation_path}
         path = paths.get(split)
         if path is not None:
             return self._read(path, classes)
-        shares: dict[Split, float] = {"test": self.test_share, "validation": self.validation_share}
-        shares = {name: share for name, share in shares.items() if paths[name] is None}
+        shares = {name: getattr(self, f"{name}_share") for name, path in paths.items() if path is None}
         labels = torch.tensor([classes.index(str(target)) for target in train.targets or ()])
         return train.select(split_indices(split, labels, shares, "corpus").tolist())
 
@@ -54,7 +53,7 @@ class LabelledFile(Corpus):
         return tokenize(text, self.lower)
 
     def _read(self, path: str, classes: Sequence[str] | None = None) -> Examples:
-        texts, labels, lines = [], [], []
+        rows = []
         for number, line in enumerate(read_lines(Path(path).expanduser()), start=1):
             if not line.strip():
                 continue
@@ -64,9 +63,8 @@ class LabelledFile(Corpus):
                 raise InputError(f"{path}, line {number}: expected a label, a tab and a text, got {line[:40]!r}.")
             if classes is not None and label not in classes:
                 raise InputError(f"{path}, line {number}: {label!r} is not a label of {self.path}.")
-            texts.append(words)
-            labels.append(label)
-            lines.append(f"{path}, line {number}")
-        if not texts:
+            rows.append((words, label, f"{path}, line {number}"))
+        if not rows:
             raise InputError(f"{path} is empty: write a label, a tab and a text on every line.")
-        return Examples(tuple(texts), tuple(labels), lines=tuple(lines))
+        texts, labels, lines = zip(*rows, strict=True)
+        return Examples(texts, labels, lines=lines)

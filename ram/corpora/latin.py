@@ -50,12 +50,12 @@ _TRANSITIVE = (
     ("timet", "timent", "fear"),
 )
 _INTRANSITIVE = (("cantat", "cantant", "sing"), ("dormit", "dormiunt", "sleep"), ("currit", "currunt", "run"))
-_WHEN = (("hodie", "today"), ("saepe", "often"), ("nunc", "now"))
+_WHEN = {"hodie": "today", "saepe": "often", "nunc": "now"}
 
 _FORMS = frozenset(
     [stem + ending for stem, *_ in (*_NOUNS, *_ADJECTIVES) for endings in _ENDINGS.values() for ending in endings]
     + [form for verb in (*_TRANSITIVE, *_INTRANSITIVE) for form in verb[:2]]
-    + [adverb for adverb, _ in _WHEN]
+    + [*_WHEN]
 )
 
 Part = tuple[list[str], list[tuple[str, int]]]
@@ -85,10 +85,8 @@ def _sentence(rng: random.Random, split: Split) -> Part:
     verb = _verb(rng, verbs, plural)
     is_name = len(subject[1]) == 1  # then the object must have an ending, as a name has none
     object_ = _noun(rng, split, True, rng.random() < 0.4, may_be_name=not is_name) if has_object else ([], [])
-    when: Part = ([], [])
-    if rng.random() < 0.3:
-        latin, english = rng.choice(_WHEN)
-        when = [latin], [(english, 0)]
+    adverbs = [rng.choice(list(_WHEN))] if rng.random() < 0.3 else []
+    when = adverbs, [(_WHEN[adverb], 0) for adverb in adverbs]
     orders = [[subject, object_, verb]] * 3
     orders += [[object_, subject, verb], [verb, subject, object_], [subject, verb, object_]]
     latin_parts = [when, *rng.choice(orders)]

@@ -41,18 +41,17 @@ class MovieReviews(Corpus):
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        texts: list[Tokens] = []
-        targets: list[str] = []
+        rows: list[tuple[Tokens, str]] = []
         folds = []
         for seed, (target, (name, sha256)) in enumerate(_FILES.items()):
             lines = read_lines(fetch_file(self.root, name, _URL + name, sha256), "cp1252")
-            texts += [tuple(line.split()) for line in lines]
-            targets += [target] * len(lines)
+            rows += [(tuple(line.split()), target) for line in lines]
             folds.append(torch.randperm(len(lines), generator=torch.Generator().manual_seed(seed)) % _FOLDS)
+        texts, targets = zip(*rows, strict=True)
         fold, labels = torch.cat(folds), torch.tensor([target == "positive" for target in targets]).long()
         indices = (fold == self.fold).nonzero().flatten()
         if split != "test":
             rest = (fold != self.fold).nonzero().flatten()
             kept, held_out = hold_out(labels[rest], self.validation_share)
             indices = rest[kept if split == "train" else held_out]
-        return Examples(tuple(texts), tuple(targets)).select(indices.tolist())
+        return Examples(texts, targets).select(indices.tolist())

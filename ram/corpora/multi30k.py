@@ -93,12 +93,10 @@ class Multi30kTranslation(PairCorpus):
 
     def __post_init__(self) -> None:
         check_choice("corpus.test", self.test, get_args(TestSet))
-        for name, language in [("source", self.source), ("target", self.target)]:
-            check_choice(f"corpus.{name}", language, get_args(Language))
-            if f"{self.test}.{language}.gz" not in _SHA256:
-                raise InputError(
-                    f"corpus.test={self.test} has no sentences in corpus.{name}={language}: choose another."
-                )
+        for name, value in [("source", self.source), ("target", self.target)]:
+            check_choice(f"corpus.{name}", value, get_args(Language))
+            if f"{self.test}.{value}.gz" not in _SHA256:
+                raise InputError(f"corpus.test={self.test} has no sentences in corpus.{name}={value}: choose another.")
         if self.source == self.target:
             raise InputError(f"corpus.source and corpus.target are both {self.source}: choose two languages.")
 

@@ -12,6 +12,8 @@ from envs.splits import Split, check_shares, check_split, split_indices
 from ram.corpora import Examples, PairCorpus, Tokens, normalize, tokenize
 from ram.corpora.files import read_lines
 
+_HELD_OUT: tuple[Split, ...] = ("test", "validation")
+
 
 @dataclass(frozen=True)
 class ParallelFiles(PairCorpus):
@@ -41,21 +43,16 @@ class ParallelFiles(PairCorpus):
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share, "corpus")
-        for split in ("validation", "test"):
+        for split in _HELD_OUT:
             if (getattr(self, f"{split}_source") is None) != (getattr(self, f"{split}_target") is None):
                 raise InputError(f"corpus.{split}_source and corpus.{split}_target go together: give both or neither.")
 
     def load(self, split: Split) -> Examples:
         check_split(split)
-        if split == "validation" and self.validation_source and self.validation_target:
-            return read_pairs(Path(self.validation_source), Path(self.validation_target), self.lower)
-        if split == "test" and self.test_source and self.test_target:
-            return read_pairs(Path(self.test_source), Path(self.test_target), self.lower)
-        shares: dict[Split, float] = {}
-        if self.test_source is None:
-            shares["test"] = self.test_share
-        if self.validation_source is None:
-            shares["validation"] = self.validation_share
+        if split != "train" and getattr(self, f"{split}_source") is not None:
+            source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
+            return read_pairs(Path(source), Path(target), self.lower)
+        shares = {each: getattr(self, f"{each}_share") for each in _HELD_OUT if getattr(self, f"{each}_source") is None}
         pairs = read_pairs(Path(self.source), Path(self.target), self.lower)
         return pairs.select(split_indices(split, torch.zeros(len(pairs), dtype=torch.int64), shares, "corpus").tolist())
 

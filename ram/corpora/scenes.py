@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, permutations
-from typing import Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -17,11 +17,7 @@ from envs.errors import InputError
 from envs.images.glyphs import Glyphs
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
-from ram.corpora import Tokens
-from ram.corpora.captions import CaptionCorpus, Captions
-
-Size = Literal["small", "large"]
-Shade = Literal["dark", "bright"]
+from ram.corpora import CaptionCorpus, Captions, Tokens
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _PIXELS = {"small": 16, "large": 32}  # height and width of a digit's image, of which it fills two thirds
@@ -56,8 +52,8 @@ class SceneObject:
     """
 
     digit: str
-    size: Size
-    shade: Shade
+    size: str
+    shade: str
     x: float
     y: float
 
@@ -126,15 +122,14 @@ class DigitScenes(CaptionCorpus):
             Shares in percent: "grammatical", parsed by the grammar; "true" of the scene; "complete", with as many
             objects as the scene; and "correct", true and complete.
         """
-        grammatical, true, complete = [], [], []
+        rows = []
         for caption, scene in zip(captions, scenes, strict=True):
             parsed = parse(caption)
-            grammatical.append(parsed is not None)
-            true.append(parsed is not None and holds(*parsed, scene))
-            complete.append(parsed is not None and sum(each != _CENTER for each in parsed[0]) == len(scene))
-        correct = [both == (True, True) for both in zip(true, complete, strict=True)]
-        shares = {"grammatical": grammatical, "true": true, "complete": complete, "correct": correct}
-        return {name: 100 * sum(each) / len(each) for name, each in shares.items()}
+            true = parsed is not None and holds(*parsed, scene)
+            complete = parsed is not None and sum(each != _CENTER for each in parsed[0]) == len(scene)
+            rows.append((parsed is not None, true, complete, true and complete))
+        names = "grammatical", "true", "complete", "correct"
+        return {name: 100 * sum(each) / len(rows) for name, each in zip(names, zip(*rows, strict=True), strict=True)}
 
     def mentioned_objects(self, caption: Tokens, scene: Sequence[SceneObject]) -> list[tuple[int, ...]]:
         """Returns for every word the indices of the objects that it may refer to.
@@ -146,14 +141,11 @@ class DigitScenes(CaptionCorpus):
         parsed = parse(caption)
         if parsed is None:
             return referents
-        phrases, relation = parsed
-        groundings = list(_groundings(phrases, relation, scene))
-        phrase = 0
-        for position, word in enumerate(caption):
-            if word in DIGITS:
-                matching = (index for index, each in enumerate(scene) if _matches(phrases[phrase], each))
-                referents[position] = tuple(sorted({indices[phrase] for indices in groundings} or matching))
-                phrase += 1
+        groundings = list(_groundings(*parsed, scene))
+        positions = [position for position, word in enumerate(caption) if word in DIGITS]
+        for number, (phrase, position) in enumerate(zip(parsed[0], positions, strict=False)):  # the middle has no digit
+            matching = (index for index, each in enumerate(scene) if _matches(phrase, each))
+            referents[position] = tuple(sorted({indices[number] for indices in groundings} or matching))
         return referents
 
 
@@ -229,7 +221,7 @@ def _scene(rng: random.Random, side: int, count: int) -> tuple[SceneObject, ...]
     while True:
         objects: list[SceneObject] = []
         for _ in range(_TRIES):
-            size: Size = rng.choice(("small", "large"))
+            size = rng.choice(("small", "large"))
             pixels = _PIXELS[size]
             x, y = (rng.randrange(side - pixels + 1) + (pixels - side) / 2 for _ in range(2))
             candidate = SceneObject(rng.choice(DIGITS), size, rng.choice(("dark", "bright")), x, y)
@@ -256,17 +248,9 @@ def _draw(image: Tensor, digit: Tensor, each: SceneObject) -> Tensor:
 @cache
 def _digit_images(split: Split, pixels: int, seed: int) -> list[Tensor]:
     """Returns images (n, pixels, pixels) of each of the ten digits, in [0, 1] on a background of 0."""
+    counts: dict[str, Any] = dict.fromkeys(("num_train", "num_validation", "num_test"), 20 * _VARIANTS)
     source = Glyphs(
-        size=pixels,
-        num_train=20 * _VARIANTS,
-        num_validation=20 * _VARIANTS,
-        num_test=20 * _VARIANTS,
-        height=(0.6, 0.7),
-        noise=0.0,
-        contrast=1.0,
-        elastic=0.3,
-        boldness=(-0.1, 0.4),
-        seed=seed,
+        size=pixels, height=(0.6, 0.7), noise=0.0, contrast=1.0, elastic=0.3, boldness=(-0.1, 0.4), seed=seed, **counts
     )
     glyphs = source.load(split)
     images = glyphs.images[:, 0].float() / 255

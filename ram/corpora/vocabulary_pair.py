@@ -84,13 +84,11 @@ class VocabularyPair:
         Raises:
             InputError: if the targets are not token tuples, or the texts have too few words or subwords.
         """
-        sides: list[tuple[Tokens, ...]] = [train.texts, target_tokens(train)]
-        if shared:
-            sides = [sides[0] + sides[1]]
-        if subwords is not None:
-            vocabularies: list[Any] = [Subwords.train(side, subwords) for side in sides]
-        else:
-            vocabularies = [build_vocabulary(side, min_count) for side in sides]
+        sources, targets = train.texts, target_tokens(train)
+        vocabularies: list[Any] = [
+            build_vocabulary(side, min_count) if subwords is None else Subwords.train(side, subwords)
+            for side in ([sources + targets] if shared else [sources, targets])
+        ]
         return cls(vocabularies[0], vocabularies[-1])
 
     def sizes(self) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.validation import parse_images
 from ram.captioning.captioner import Captioner
-from ram.corpora import Tokens
+from ram.corpora import CaptionCorpus, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
-from ram.corpora.captions import CaptionCorpus
 from ram.corpora.vocabulary import Vocabulary, teacher_forcing_batch
 from ram.sequence.search import Search, beam_search, sample
 

@@ -17,9 +17,8 @@ from envs.splits import IGNORE_INDEX, Split
 from envs.validation import check_positive_integers, check_probability
 from ram.baselines import Baseline
 from ram.captioning.captioner import Captioner
-from ram.corpora import Tokens
+from ram.corpora import CaptionCorpus, Captions, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
-from ram.corpora.captions import CaptionCorpus, Captions
 from ram.corpora.vocabulary import END, SPECIAL, Vocabulary, build_vocabulary, teacher_forcing_batch
 from ram.inference.captions import ImageCaptioner, decoder_inputs, generate, max_caption_length, to_float
 from ram.inference.text import check_length

@@ -14,9 +14,8 @@ from envs.errors import InputError
 from envs.splits import IGNORE_INDEX, Split
 from envs.validation import check_positive_integers
 from ram.baselines import Baseline
-from ram.corpora import Examples
+from ram.corpora import Captions, Examples
 from ram.corpora.batches import EVALUATION_BATCH_SIZE, Batches
-from ram.corpora.captions import Captions
 from ram.reinforce import Rollout, reinforce
 from ram.sequence.output import ModelOutput
 from ram.tasks import StepResult, Task

@@ -18,8 +18,7 @@ from ram.attention.selection import AttentionWeights, Hard, Soft, Unnormalized
 from ram.baselines import LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.captioning.captioner import Captioner, GlimpseContext
 from ram.captioning.image_encoders import Convolutional, Pixels
-from ram.corpora import Tokens
-from ram.corpora.captions import Captions
+from ram.corpora import Captions, Tokens
 from ram.corpora.reversal import Reversal
 from ram.corpora.vocabulary import END, START
 from ram.inference.captions import ImageCaptioner
