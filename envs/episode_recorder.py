@@ -10,7 +10,7 @@ from torch import Tensor
 
 from envs.answer_schedule import Answer
 from envs.rendering import render_glimpses
-from envs.scene_batch import SceneBatch
+from envs.scene import SceneBatch
 from envs.sensor import Sensor
 from envs.splits import IGNORE_INDEX
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from envs.errors import InputError
+from envs.splits import Split
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed 64-bit integer
 _MULTIPLY_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -63,3 +68,54 @@ class RowRandom:
     def integers(self, purpose: str, high: int) -> Tensor:
         """Returns uniform integers in 0 .. high - 1: (B,) int64."""
         return _shift_right(self.bits(purpose), 1) % high
+
+
+class EpisodeSeeds:
+    """Gives the random numbers of every episode.
+
+    On the training split the draws of row i depend on (seed + i, episode), and those of an image on its first row. On
+    validation and test the draws depend on (seed, index of the scene).
+
+    Args:
+        seed: row i has seed + i; or one seed for each row.
+        rows: the number of rows, B.
+        split: the seeds of different splits differ.
+        device: of the draws.
+
+    Attributes:
+        row: (B,) int64, the seed of each row.
+        scene: (B,) int64, the seed of the draws that depend on the index of the scene.
+        episode: (B,) int64, the number of each row's episode; -1 before the first.
+    """
+
+    def __init__(self, seed: int | Sequence[int], rows: int, split: Split, device: torch.device) -> None:
+        self._is_training = split == "train"
+        if isinstance(seed, int | np.integer):
+            self.row = torch.arange(rows, device=device) + int(seed)
+            scene = torch.full_like(self.row, int(seed))
+        else:
+            if len(seed) != rows:
+                raise InputError(f"reset needs one seed, or {rows} seeds for {rows} rows, got {len(seed)}.")
+            self.row = scene = torch.tensor([int(value) for value in seed], device=device)
+        # Scenes of different splits must differ although their indices and the seed are the same.
+        self.scene = self.row if self._is_training else scene + (zlib.crc32(split.encode()) << 31)
+        self.episode = torch.full_like(self.row, -1)
+
+    def replace(self, rows: Tensor, new: EpisodeSeeds) -> None:
+        """Takes the seeds of the masked rows (B,) from ``new`` and begins their episodes from the first."""
+        self.row = torch.where(rows, new.row, self.row)
+        self.scene = torch.where(rows, new.scene, self.scene)
+        self.episode = torch.where(rows, new.episode, self.episode)
+
+    def begin_episode(self, rows: Tensor, episode: Tensor | None) -> None:
+        """Begins the next episode in the given rows (n,), or those with the numbers ``episode`` (B,)."""
+        episode = self.episode + 1 if episode is None else episode
+        self.episode = self.episode.index_copy(0, rows, episode[rows])
+
+    def by_episode(self, rows: Tensor) -> RowRandom:
+        """Returns the random numbers of the given rows (n,) by seed and episode."""
+        return RowRandom(self.row[rows], self.episode[rows])
+
+    def by_scene(self, rows: Tensor, index: Tensor) -> RowRandom:
+        """Returns the random numbers of the given rows (n,) that show the scenes with the given indices (n,)."""
+        return self.by_episode(rows) if self._is_training else RowRandom(self.scene[rows], index)

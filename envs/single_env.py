@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envs.spaces import check_action_keys
+from envs.interface import check_action_keys
 from envs.vector_env import GlimpseVectorEnv
 
 

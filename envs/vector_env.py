@@ -15,20 +15,25 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from envs.answer_schedule import Answer, AnswerSchedule
-from envs.checked_reward import CheckedReward
 from envs.episode_recorder import EpisodeRecorder
-from envs.episode_seeds import EpisodeSeeds
 from envs.errors import InputError
 from envs.images import ImageSource, load_split, resolve_source
-from envs.outputs import Output, make_final_info, make_info, to_numpy, to_output
-from envs.random import RowRandom
-from envs.reset_options import parse_reset_options
-from envs.rewards import Reward, Transition
-from envs.rewards.correct_answer import CorrectAnswer
-from envs.scene import DynamicScenes, Scene
-from envs.scene_batch import SceneBatch
+from envs.interface import (
+    Output,
+    make_action_space,
+    make_final_info,
+    make_observation_space,
+    parse_actions,
+    parse_context_size,
+    parse_reset_options,
+    to_numpy,
+    to_output,
+)
+from envs.random import EpisodeSeeds, RowRandom
+from envs.rewards import CheckedReward, Reward, Transition
+from envs.rewards.answers import CorrectAnswer
+from envs.scene import DynamicScenes, Scene, SceneBatch
 from envs.sensor import GlimpseSensor, Sensor
-from envs.spaces import make_action_space, make_observation_space, parse_actions, parse_context_size
 from envs.splits import Split, check_split
 from envs.validation import check_choice, check_integer
 
@@ -96,11 +101,6 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
 
-    _location: Tensor  # (B, 2)
-    _look: Tensor  # (B,) int64, the index of the current look, from 0
-    _finished: Tensor  # (B,) bool
-    _index: Tensor  # (B,) int64, of each row's scene
-    _log_probs: Tensor  # (B, K) of the last answer
     _observation: dict[str, Tensor]
 
     def __init__(
@@ -129,7 +129,9 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.first_location = first_location
         self.device = torch.device(device)
         self.render_mode = render_mode
-        self.autoreset_mode = _parse_autoreset_mode(autoreset_mode)
+        mode = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
+        check_choice("env.autoreset_mode", mode, [each.value for each in AutoresetMode])
+        self.autoreset_mode = AutoresetMode(mode)
         self._check_options(1 if glimpses_per_answer is None else glimpses_per_answer)
 
         self.scenes = load_split(resolve_source(images), split, self.device)
@@ -137,7 +139,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._dynamic = self.scenes if isinstance(self.scenes, DynamicScenes) else None
         fps = _DYNAMIC_FPS if self._dynamic else self.metadata["render_fps"]
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode, "render_fps": fps}
-        example = self._draw_example()
+        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
+        example = self.scenes.draw(zero, RowRandom(zero, zero))  # the first scene, for shapes and names
         horizon = self._dynamic.horizon if self._dynamic else None
         self.answer_schedule = AnswerSchedule(
             example.annotations, horizon, answer, num_glimpses, glimpses_per_answer, stop
@@ -146,6 +149,11 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._make_spaces(example)
 
         self._seeds: EpisodeSeeds | None = None
+        self._location = torch.zeros(num_envs, 2, device=self.device)
+        self._index = zero.repeat(num_envs)  # of each row's scene
+        self._look = zero.repeat(num_envs)  # from 0
+        self._finished = self._look > 0
+        self._log_probs = torch.zeros(num_envs, len(self.classes), device=self.device)  # of the last answer
         # The rollouts of a dynamic scene diverge, so that they cannot share one image.
         self._rows_per_image = 1 if self._dynamic else rollouts_per_image
         self._shown = SceneBatch(self.sensor, self.context_size, self._rows_per_image, render_mode is not None)
@@ -219,17 +227,19 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         """
         super().reset(seed=seed if isinstance(seed, int | np.integer) else None)
         # Everything is parsed before anything changes, so that a refused reset leaves the environment unchanged.
-        parsed = parse_reset_options(options, self.num_envs, self.rollouts_per_image, len(self.scenes), self.device)
-        if parsed.reset_mask is not None and self._seeds is None:
+        index, location, episode, mask = parse_reset_options(
+            options, self.num_envs, self.rollouts_per_image, len(self.scenes), self.device
+        )
+        if mask is not None and self._seeds is None:
             raise InputError("The first reset must be of all rows, without a reset_mask.")
         if seed is not None or self._seeds is None:
             seed = int(self.np_random.integers(2**31)) if seed is None else seed
-            seeds = EpisodeSeeds(seed, self.num_envs, self.rollouts_per_image, self.split, self.device)
-            if parsed.reset_mask is None or self._seeds is None:
+            seeds = EpisodeSeeds(seed, self.num_envs, self.split, self.device)
+            if mask is None or self._seeds is None:
                 self._seeds = seeds
             else:
-                self._seeds.replace(parsed.reset_mask, seeds)
-        self._start(parsed.reset_mask, parsed.index, parsed.location, parsed.episode)
+                self._seeds.replace(mask, seeds)
+        self._start(mask, index, location, episode)
         self._observation = self._shown.observe(self._location, self._look)
         return to_output(self._observation, self.output), self._info({}, ~self._finished)
 
@@ -253,8 +263,9 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
         previous = self._location
         self._location = torch.where(moving[:, None], action["location"].clamp(-1, 1), previous)
-        state = self._shown.annotations, self._look, self._location, previous, self._log_probs
-        reward, components = self._checked_reward(self._transition(action, *state, due, last), active)
+        reached = {"location": self._location, "previous_location": previous, "step": self._look}
+        transition = self._transition(action, self._shown.annotations, self._log_probs, due=due, last=last, **reached)
+        reward, components = self._checked_reward(transition, active)
         self._look = self._look + moving
         starting, self._finished = self._finished, self._finished | last
         terminated = self._finished
@@ -303,95 +314,67 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         """Begins an episode in the masked rows, or in all."""
         assert self._seeds is not None
         count = self.rollouts_per_image
-        rows: Any = slice(None) if mask is None else mask.nonzero().flatten()
-        images: Any = slice(None) if mask is None else rows[::count] // count
-        self._seeds.begin_episode(mask, episode)
-        drawn = self._seeds.image_random(images).integers("index", len(self.scenes)) if index is None else index[images]
-        row_random, image_random = self._seeds.episode_random(rows, images, drawn)
-        scene = self.scenes.draw(drawn, image_random)
-        index = drawn.repeat_interleave(count)
+        rows = torch.arange(self.num_envs, device=self.device) if mask is None else mask.nonzero().flatten()
+        first_rows = rows[::count]  # of every image
+        self._seeds.begin_episode(rows, episode)
+        if index is None:
+            drawn = self._seeds.by_episode(first_rows).integers("index", len(self.scenes))
+        else:
+            drawn = index[first_rows // count]
+        scene = self.scenes.draw(drawn, self._seeds.by_scene(first_rows, drawn))
+        drawn = drawn.repeat_interleave(count)
         if location is not None:
             start = location[rows].clamp(-1, 1)
         elif self.first_location == "center":
-            start = torch.zeros(len(index), 2, device=self.device)
+            start = torch.zeros(len(rows), 2, device=self.device)
         else:
-            start = row_random.uniform("first_location", 2) * 2 - 1
+            start = self._seeds.by_scene(rows, drawn).uniform("first_location", 2) * 2 - 1
 
-        if mask is None:
-            self._location, self._index = start, index
-            self._look = torch.zeros_like(index)
-            self._finished = torch.zeros_like(index, dtype=torch.bool)
-            shape = self.num_envs, len(self.classes)
-            self._log_probs = torch.full(shape, -math.log(len(self.classes)), device=self.device)
-        else:
-            self._location = self._location.index_copy(0, rows, start)
-            self._index = self._index.index_copy(0, rows, index)
-            self._look = self._look.masked_fill(mask, 0)
-            self._finished = self._finished & ~mask
-            self._log_probs = self._log_probs.masked_fill(mask[:, None], -math.log(len(self.classes)))
+        self._location = self._location.index_copy(0, rows, start)
+        self._index = self._index.index_copy(0, rows, drawn)
+        self._look = self._look.index_fill(0, rows, 0)
+        self._finished = self._finished.index_fill(0, rows, False)
+        self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
         annotations = {name: value.repeat_interleave(count, 0) for name, value in scene.annotations.items()}
         pictures = scene.images.repeat_interleave(count, 0) if self._dynamic else scene.images
         self._shown.show(Scene(pictures, annotations), None if mask is None else rows)
         if self._recorder:
-            self._recorder.start(torch.arange(self.num_envs) if mask is None else rows, start)
+            self._recorder.start(rows, start)
 
     def _transition(
         self,
         action: Mapping[str, Tensor],
         annotations: Mapping[str, Tensor],
-        look: Tensor,
-        location: Tensor,
-        previous_location: Tensor,
         previous_log_probs: Tensor,
-        due: Tensor,
-        last: Tensor,
+        **reached: Tensor,
     ) -> Transition:
-        """Returns the transition that the reward receives."""
-        fields = {
-            **annotations,
-            "location": location,
-            "previous_location": previous_location,
-            "step": look,
-            "stop": action.get("stop", torch.zeros_like(last)),
-            "due": due,
-            "last": last,
-        }
+        """Returns the transition that the reward receives; ``reached`` are the fields that every transition has."""
+        fields = {**annotations, **reached, "stop": action.get("stop", torch.zeros_like(reached["last"]))}
         if self.answer:
             fields["answer"] = action["answer"]
         if self.answer == "log_probs":
             fields["answer"] = action["answer"].argmax(-1)
             fields |= {"log_probs": action["answer"], "previous_log_probs": previous_log_probs}
         if "label" in fields:
-            fields["label"] = self.answer_schedule.current_label(look, annotations)
+            fields["label"] = self.answer_schedule.current_label(reached["step"], annotations)
         return Transition(**fields)
 
     def _example_transition(self, annotations: Mapping[str, Tensor]) -> Transition:
         """Returns a transition of zeros with the annotations of one scene in every row."""
-        rows = self.num_envs
-        location = torch.zeros(rows, 2, device=self.device)
-        look = torch.zeros(rows, dtype=torch.int64, device=self.device)
-        log_probs = torch.zeros(rows, len(self.classes), device=self.device)
-        answer = {"box": location.new_zeros(rows, 4), "log_probs": log_probs}.get(self.answer or "", look)
+        rows, location, step = self.num_envs, self._location, self._look
+        answer = {"box": location.new_zeros(rows, 4), "log_probs": self._log_probs}.get(self.answer or "", step)
         expanded = {name: value.expand(rows, *value.shape[1:]) for name, value in annotations.items()}
-        none = torch.zeros_like(look, dtype=torch.bool)
-        return self._transition({"answer": answer}, expanded, look, location, location, log_probs, none, none)
-
-    def _draw_example(self) -> Scene:
-        """Returns the first scene, for shapes and names."""
-        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        return self.scenes.draw(zero, RowRandom(zero, zero))
+        reached = {"location": location, "previous_location": location, "step": step}
+        none = self._finished
+        return self._transition({"answer": answer}, expanded, self._log_probs, due=none, last=none, **reached)
 
     def _info(self, components: Mapping[str, Tensor], rewarded: Tensor) -> dict[str, Any]:
         """Returns index and label of every row, and the components of the reward in the ``rewarded`` rows (B,)."""
         fields = {"index": self._index}
         if "label" in self._shown.annotations:
             fields["label"] = self._shown.annotations["label"]
-        return make_info(fields, components, rewarded, self.output)
-
-
-def _parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError as error:
-        modes = ", ".join(each.value for each in AutoresetMode)
-        raise InputError(f"env.autoreset_mode must be one of {modes}, got {mode!r}.") from error
+        info = {**fields, **components}
+        if self.output == "numpy":  # Gymnasium marks the rows in which a field is present
+            info |= {f"_{name}": torch.ones_like(rewarded) for name in fields}
+            info |= {f"_{name}": rewarded for name in components}
+        return to_output(info, self.output)

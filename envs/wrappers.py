@@ -22,8 +22,8 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from envs.errors import InputError
+from envs.interface import check_action_keys
 from envs.single_env import GlimpseEnv
-from envs.spaces import check_action_keys
 from envs.validation import parse_floats, parse_integers, parse_tensor, shape_and_dtype
 from envs.vector_env import GlimpseVectorEnv
 

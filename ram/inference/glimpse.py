@@ -17,7 +17,7 @@ from envs import GlimpseVectorEnv
 from envs.errors import InputError
 from envs.images import ImageSet
 from envs.random import RowRandom
-from envs.rewards.correct_answer import CorrectAnswer
+from envs.rewards.answers import CorrectAnswer
 from envs.scene import END_CLASS
 from envs.validation import parse_images
 from ram.agent import RecurrentAttention

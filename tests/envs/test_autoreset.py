@@ -11,9 +11,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.images import arrays, canvas
-from envs.rewards.box_overlap import BoxOverlap
-from envs.rewards.correct_answer import CorrectAnswer
-from envs.rewards.hit_target import HitTarget
+from envs.rewards.answers import CorrectAnswer
+from envs.rewards.targets import BoxOverlap, HitTarget
 from envs.rewards.weighted_sum import WeightedSum
 from envs.splits import IGNORE_INDEX
 from envs.vector_env import GlimpseVectorEnv

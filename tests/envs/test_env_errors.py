@@ -11,7 +11,7 @@ import torch
 
 from envs.errors import InputError
 from envs.images.glyphs import Glyphs
-from envs.rewards.correct_answer import CorrectAnswer
+from envs.rewards.answers import CorrectAnswer
 from envs.sensor import GlimpseSensor
 from tests.envs.helpers import (
     Values,

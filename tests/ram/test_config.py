@@ -152,7 +152,7 @@ def test_the_default_job_is_glyphs() -> None:
         (["+policy.spread=1"], r"policy\.spread is not an option of ram\.networks\.LocationNetwork"),
         (["+images.sizee=1"], r"^images\.sizee is not an option of envs\.images\.glyphs\.Glyphs"),
         (["scenes=cluttered", "+scenes.sizee=1"], r"^scenes\.sizee is not an option of envs\.images\.canvas\.Canvas"),
-        (["+reward.cost=1"], r"^reward\.cost is not an option of envs\.rewards\.correct_answer\.CorrectAnswer"),
+        (["+reward.cost=1"], r"^reward\.cost is not an option of envs\.rewards\.answers\.CorrectAnswer"),
         (["+sensor.scales=1"], r"^sensor\.scales is not an option of envs\.sensor\.GlimpseSensor"),
         (["+env.looks=1"], r"^env\.looks is not an option of envs\.vector_env\.GlimpseVectorEnv"),
         (["optimizer.lr=nan"], r"optimizer\.lr must be a finite number"),

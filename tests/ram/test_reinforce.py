@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from envs import GlimpseSensor, GlimpseVectorEnv
 from envs.images import ImageSet
-from envs.rewards.cross_entropy import NegativeCrossEntropy
-from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.answers import EarlyAnswer
+from envs.rewards.log_probs import NegativeCrossEntropy
 from envs.rewards.weighted_sum import WeightedSum
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline, LearnedBaseline, LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline

@@ -14,8 +14,8 @@ from torch import Tensor
 from envs import GlimpseSensor, GlimpseVectorEnv
 from envs.random import RowRandom
 from envs.rewards import Transition
-from envs.rewards.box_overlap import BoxOverlap
-from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.answers import EarlyAnswer
+from envs.rewards.targets import BoxOverlap
 from envs.rewards.weighted_sum import WeightedSum
 from envs.scene import Scene
 from envs.splits import IGNORE_INDEX, Split

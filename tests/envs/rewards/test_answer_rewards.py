@@ -7,8 +7,7 @@ import pytest
 
 from envs.errors import InputError
 from envs.rewards import Transition
-from envs.rewards.correct_answer import CorrectAnswer
-from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.answers import CorrectAnswer, EarlyAnswer
 from tests.envs.rewards.helpers import ANSWERED, DISABLED, INF, assert_pays, flags, vector_env
 
 

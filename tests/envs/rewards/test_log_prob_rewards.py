@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from envs.errors import InputError
 from envs.images import ImageSet
 from envs.rewards import Reward, Transition
-from envs.rewards.cross_entropy import NegativeCrossEntropy
-from envs.rewards.information_gain import InformationGain
-from envs.rewards.log_prob_gain import LogProbGain
+from envs.rewards.log_probs import InformationGain, LogProbGain, NegativeCrossEntropy
 from envs.splits import IGNORE_INDEX
 from tests.envs.rewards.helpers import IMAGES, INF, LN2, assert_pays, episode_rewards, flags, log_probabilities
 

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.rewards import Transition
-from envs.rewards.box_overlap import BoxOverlap
-from envs.rewards.hit_target import HitTarget
-from envs.rewards.target_distance import TargetDistance
+from envs.rewards.targets import BoxOverlap, HitTarget, TargetDistance
 from envs.rewards.weighted_sum import WeightedSum
 from tests.envs.rewards.helpers import BOX, DISABLED, TARGETS, assert_pays, flags, vector_env
 

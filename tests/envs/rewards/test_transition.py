@@ -17,14 +17,9 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.random import RowRandom
 from envs.rewards import MissingField, Reward, Transition
-from envs.rewards.box_overlap import BoxOverlap
-from envs.rewards.correct_answer import CorrectAnswer
-from envs.rewards.cross_entropy import NegativeCrossEntropy
-from envs.rewards.early_answer import EarlyAnswer
-from envs.rewards.hit_target import HitTarget
-from envs.rewards.information_gain import InformationGain
-from envs.rewards.log_prob_gain import LogProbGain
-from envs.rewards.target_distance import TargetDistance
+from envs.rewards.answers import CorrectAnswer, EarlyAnswer
+from envs.rewards.log_probs import InformationGain, LogProbGain, NegativeCrossEntropy
+from envs.rewards.targets import BoxOverlap, HitTarget, TargetDistance
 from envs.rewards.weighted_sum import WeightedSum
 from ram.config import build, check, config_folder
 from tests.envs.rewards.helpers import TARGETS, UnlabeledScenes, assert_pays, flags, sample_action, vector_env

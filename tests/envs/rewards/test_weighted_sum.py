@@ -15,9 +15,8 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.rewards import Transition
-from envs.rewards.correct_answer import CorrectAnswer
-from envs.rewards.early_answer import EarlyAnswer
-from envs.rewards.information_gain import InformationGain
+from envs.rewards.answers import CorrectAnswer, EarlyAnswer
+from envs.rewards.log_probs import InformationGain
 from envs.rewards.weighted_sum import WeightedSum
 from envs.single_env import GlimpseEnv
 from tests.envs.rewards.helpers import (

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from envs import GlimpseSensor, GlimpseVectorEnv, InputError
-from envs.rewards.early_answer import EarlyAnswer
-from envs.rewards.target_distance import TargetDistance
+from envs.rewards.answers import EarlyAnswer
+from envs.rewards.targets import TargetDistance
 from ram.agent import RecurrentAttention
 from ram.inference.glimpse import GlimpsePredictor
 from ram.networks import CoreNetwork, GlimpseNetwork

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from envs import GlimpseSensor, GlimpseVectorEnv
-from envs.rewards.correct_answer import CorrectAnswer
-from envs.rewards.early_answer import EarlyAnswer
+from envs.rewards.answers import CorrectAnswer, EarlyAnswer
 from envs.rewards.weighted_sum import WeightedSum
 from envs.splits import IGNORE_INDEX
 from ram.networks import RandomLocation

@@ -1,4 +1,4 @@
-"""The reward of a correct answer minus the cost of glimpses."""
+"""Rewards of correct answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.rewards import Transition
-from envs.rewards.correct_answer import CorrectAnswer
+from envs.rewards import MissingField, Transition
+
+
+@dataclass(frozen=True)
+class CorrectAnswer:
+    """r = 1 when an answer is due and equals the label, else 0.
+
+    There is one answer at the end of the episode (Mnih et al. 2014, section 3), or several (Ba et al. 2015, section 3).
+    """
+
+    def __call__(self, transition: Transition) -> Tensor:
+        if transition.answer.ndim != 1:
+            raise MissingField("transition.answer is a box, not a class: set env.answer=label.")
+        return ((transition.answer == transition.label) & transition.due).float()
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Observation and action spaces of the glimpse environments, and parsing of actions."""
+"""What the environments take and return: spaces, parsing of actions and reset options, observations and infos."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from torch import Tensor
 
 from envs.answer_schedule import Answer
 from envs.errors import InputError
-from envs.validation import parse_flags, parse_floats, parse_integers, parse_pair
+from envs.validation import parse_flags, parse_floats, parse_integers, parse_pair, parse_tensor
+
+Output = Literal["numpy", "torch"]
 
 
 def make_observation_space(
@@ -104,3 +106,63 @@ def parse_actions(
     if "stop" in space.spaces:
         parsed["stop"] = parse_flags("action['stop']", actions["stop"], rows, device)
     return parsed
+
+
+def parse_reset_options(
+    options: Mapping[str, Any] | None, rows: int, rows_per_image: int, num_scenes: int, device: torch.device
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Returns the options of a reset of B rows that show B / R images; None where an option is not given.
+
+    Returns:
+        ``index`` (B / R,) int64, the scenes to show; ``location`` (B, 2) float32, the first locations; ``episode``
+        (B,) int64, the numbers of the episodes; and ``reset_mask`` (B,) bool, the rows to reset.
+
+    Raises:
+        InputError: an option is unknown, or has a wrong shape, dtype or range.
+    """
+    options = options or {}
+    names = "index", "location", "episode", "reset_mask"
+    if unknown := options.keys() - set(names):
+        raise InputError(f"The options of reset are {', '.join(names)}, not {', '.join(sorted(map(str, unknown)))}.")
+    index, location, episode, mask = (options.get(name) for name in names)
+    if index is not None:
+        index = parse_integers("options['index']", index, rows // rows_per_image, num_scenes, device)
+    if location is not None:
+        location = parse_floats("location", location, (rows, 2), device)
+    if episode is not None:
+        episode = parse_tensor("options['episode']", episode, device)
+        episode = episode.expand(rows) if episode.ndim == 0 else episode
+        episode = parse_integers("options['episode']", episode, rows, None, device).clone()
+    if mask is not None:
+        mask = parse_tensor("options['reset_mask']", mask, device)
+        if mask.shape != (rows,) or mask.dtype != torch.bool or not mask.any():
+            raise InputError(f"options['reset_mask'] must be ({rows},) bool with at least one True.")
+        by_image = mask.view(-1, rows_per_image)
+        if not (by_image == by_image[:, :1]).all():
+            raise InputError("options['reset_mask'] must reset all rollouts of an image or none.")
+    return index, location, episode, mask
+
+
+def to_output(values: Mapping[str, Tensor], output: Output) -> dict[str, Any]:
+    """Returns the tensors, or numpy copies of them, which the user may write into."""
+    return dict(values) if output == "torch" else {name: to_numpy(value) for name, value in values.items()}
+
+
+def to_numpy(values: Tensor) -> np.ndarray:
+    """Returns a copy as a numpy array."""
+    return values.cpu().numpy().copy()
+
+
+def make_final_info(
+    observation: Mapping[str, Tensor], info: dict[str, Any], last: Tensor, output: Output
+) -> dict[str, Any]:
+    """Returns the last observation and info of the rows ``last`` (B,) bool, as Gymnasium's SAME_STEP lays them out."""
+    if output == "torch":
+        return {"final_obs": dict(observation), "_final_obs": last, "final_info": info, "_final_info": last}
+    ended = to_numpy(last)
+    arrays = to_output(observation, output)
+    final_obs = np.full(len(ended), None, dtype=object)
+    for row in ended.nonzero()[0]:
+        final_obs[row] = {name: value[row] for name, value in arrays.items()}
+    final_info = info | {name: ended.copy() for name in info if name.startswith("_")}
+    return {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended.copy()}
