@@ -264,7 +264,7 @@ class GridLocation(nn.Module):
         self.score, self.select = score(feature_size, feature_size), select(feature_size)
         if self.score.max_length is not None and self.score.max_length < size**2:
             raise InputError(f"policy.score.max_length must be at least {size**2}, the number of locations.")
-        if type(self.select).distribution is Select.distribution:
+        if type(self.select).logits is Select.logits:
             raise InputError(
                 f"policy.select={type(self.select).__name__} gives no probabilities to sample a location from: use "
                 "another selection, such as hard."
@@ -287,7 +287,7 @@ class GridLocation(nn.Module):
         query = (features if self.backprop_into_core else features.detach()).flatten(0, -2)[None]
         step = torch.zeros((), dtype=torch.long, device=features.device) if step is None else step
         step = step.reshape(*step.shape, *[1] * (len(rows) - step.ndim)).expand(rows).flatten()
-        logits = self.select.distribution(self.score(query, self.keys[None]), None, query, step).logits
+        logits = self.select.logits(self.score(query, self.keys[None]), None, query, step)
         return GridCategorical(Categorical(logits.view(*rows, -1)), self.location)
 
 

@@ -1,9 +1,8 @@
 """Attention: scores, selections, layers, masks and positional encodings."""
 
 from ram.attention.heads import Attention, AttentionOutput, FixedAttention, MultiHeadAttention, record_weights
-from ram.attention.masks import causal_mask, padding_mask
 from ram.attention.scores import Score
-from ram.attention.selection import AttentionWeights, Select
+from ram.attention.selection import AttentionWeights, Select, causal_mask, padding_mask
 
 __all__ = [
     "Attention",

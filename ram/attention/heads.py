@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_probability
+from envs.validation import check_positive_integers, check_probability
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Select, Soft
 
@@ -84,12 +84,16 @@ class Attention(nn.Module):
         need_weights: bool = False,
     ) -> AttentionOutput:
         """Like :meth:`forward`, with keys and values from :meth:`project`."""
-        return self._record(self._attend_prepared(query, keys, values, mask, step, need_weights))
+        output = self._attend(query, keys, values, mask, step, need_weights)
+        if output.weights is not None:
+            for record in self.records:
+                record.append(output.weights.detach())
+        return output
 
-    def _attend_prepared(
+    def _attend(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, step: Tensor | None, need_weights: bool
     ) -> AttentionOutput:
-        """Computes the context from keys prepared by the score."""
+        """Computes the output of :meth:`attend`, which records its weights."""
         if type(self.score) is ScaledDot and type(self.select) is Soft and not need_weights and not self.records:
             return AttentionOutput(self._fused_context(query, keys, values, mask))
         selected = self.select(self.score.compare(query, keys), mask, query, step)
@@ -105,13 +109,6 @@ class Attention(nn.Module):
         # The kernel's output for a query without visible keys depends on the device.
         context = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask | ~has_key, dropout_p=dropout)
         return context.masked_fill(~has_key, 0)
-
-    def _record(self, output: AttentionOutput) -> AttentionOutput:
-        """Appends the weights to the active records of :func:`record_weights`."""
-        if output.weights is not None:
-            for record in self.records:
-                record.append(output.weights.detach())
-        return output
 
 
 class MultiHeadAttention(Attention):
@@ -153,25 +150,18 @@ class MultiHeadAttention(Attention):
         """Projects keys and values for all heads: (B, N, query_size) each."""
         return self.key(keys), self.value(values)
 
-    def attend(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None = None,
-        step: Tensor | None = None,
-        need_weights: bool = False,
+    def _attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, step: Tensor | None, need_weights: bool
     ) -> AttentionOutput:
-        """Like :meth:`forward`, with keys and values from :meth:`project`."""
         batch, heads = len(query), self.num_heads
         if mask is not None and mask.ndim == 3 and len(mask) > 1:
             mask = mask.repeat_interleave(heads, dim=0)
         query, keys, values = self._fold_heads(self.query(query)), self._fold_heads(keys), self._fold_heads(values)
-        output = self._attend_prepared(query, self.score.prepare(keys), values, mask, step, need_weights)
+        output = super()._attend(query, self.score.prepare(keys), values, mask, step, need_weights)
         context = output.context.unflatten(0, (batch, heads)).transpose(1, 2).flatten(2)
         weights = None if output.weights is None else output.weights.unflatten(0, (batch, heads))
         log_prob = None if output.log_prob is None else output.log_prob.unflatten(0, (batch, heads)).sum(1)
-        return self._record(AttentionOutput(self.out(context), weights, log_prob))
+        return AttentionOutput(self.out(context), weights, log_prob)
 
     def _fold_heads(self, vectors: Tensor) -> Tensor:
         """Moves the heads into the batch: (B, N, H * d) -> (B * H, N, d)."""
@@ -201,15 +191,9 @@ class FixedAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if num_queries < 1:
-            raise InputError(f"num_queries must be at least 1, got {num_queries}.")
+        check_positive_integers("FixedAttention", num_queries=num_queries)
         self.query = nn.Parameter(torch.randn(num_queries, key_size) / math.sqrt(key_size))
         self.attention = Attention(score(key_size, key_size), select(key_size), dropout)
-
-    @property
-    def num_queries(self) -> int:
-        """The number of learned queries; the context is this many times as wide as a value."""
-        return len(self.query)
 
     def forward(
         self, keys: Tensor, values: Tensor, mask: Tensor | None = None, need_weights: bool = False

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_positive
+from envs.validation import check_positive, check_positive_integers
 
 
 class Positions(nn.Module):
@@ -89,12 +89,9 @@ class LearnedPositions(Positions):
         max_length: number of positions.
     """
 
-    max_length: int
-
     def __init__(self, size: int, max_length: int = 128) -> None:
         super().__init__(size)
-        if max_length < 1:
-            raise InputError(f"The max_length of learned positions must be at least 1, got {max_length}.")
+        check_positive_integers("LearnedPositions", max_length=max_length)
         self.max_length = max_length
         self.vectors = nn.Parameter(torch.randn(max_length, size) / math.sqrt(size))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_positive
+from envs.validation import check_positive, check_positive_integers
 
 
 class Score(nn.Module):
@@ -85,10 +85,8 @@ class Additive(Score):
 
     def __init__(self, query_size: int, key_size: int, hidden_size: int | None = None) -> None:
         super().__init__(query_size, key_size)
-        if hidden_size is None:
-            hidden_size = key_size
-        if hidden_size < 1:
-            raise InputError(f"The hidden_size of the score Additive must be at least 1, got {hidden_size}.")
+        check_positive_integers("Additive", hidden_size=hidden_size)
+        hidden_size = key_size if hidden_size is None else hidden_size
         self.query = nn.Linear(query_size, hidden_size, bias=False)
         self.key = nn.Linear(key_size, hidden_size, bias=False)
         self.out = nn.Linear(hidden_size, 1, bias=False)
@@ -135,18 +133,15 @@ class Location(Score):
         max_length: the largest N.
     """
 
-    max_length: int
-
     def __init__(self, query_size: int, key_size: int, max_length: int = 64) -> None:
         super().__init__(query_size, key_size)
-        if max_length < 1:
-            raise InputError(f"The max_length of the score Location must be at least 1, got {max_length}.")
+        check_positive_integers("Location", max_length=max_length)
         self.max_length = max_length
         self.weight = nn.Linear(query_size, max_length, bias=False)
 
     def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
         count = prepared.shape[1]
-        if count > self.max_length:
+        if count > self.weight.out_features:
             raise InputError(f"The score Location got {count} keys, but has max_length={self.max_length}: raise it.")
         return self.weight(query)[..., :count]
 

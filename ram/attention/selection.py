@@ -1,4 +1,7 @@
-"""Selections: attention weights from scores."""
+"""Selections: attention weights from scores.
+
+A mask is a bool tensor, True where a key is visible to a query; it broadcasts to (B, Q, N).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_positive, check_probability
+from envs.validation import check_positive, check_positive_integers, check_probability
 from ram.distributions import Categorical
 
 
@@ -48,15 +51,17 @@ class Select(nn.Module):
             query: (B, Q, Dq), the queries of the scores.
             step: (Q,) int64, the position of each query in its sequence; None for 0, 1, ...
         """
-        raise TypeError(f"{type(self).__name__} does not implement forward.")
+        return AttentionWeights(self.weights(scores, mask, query, step))
 
-    def distribution(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Categorical:
-        """Returns the distribution over keys (B, Q, N) that a hard choice of one key is sampled from.
+    def weights(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
+        """Returns the weights (B, Q, N) of a selection without samples; the arguments are as in :meth:`forward`."""
+        raise TypeError(f"{type(self).__name__} does not implement weights.")
 
-        Its probabilities are proportional to the weights, to their mean where they are sampled. The arguments are those
-        of :meth:`forward`. A selection whose weights are no probabilities does not override this method.
+    def logits(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
+        """Returns the logits (B, Q, N) of the distribution over keys that a hard choice of one key is sampled from.
+
+        Their softmax is proportional to the weights, to their mean where they are sampled. The arguments are as in
+        :meth:`forward`. A selection whose weights are no probabilities does not override this method.
         """
         raise TypeError(f"{type(self).__name__} has no distribution over keys.")
 
@@ -64,29 +69,18 @@ class Select(nn.Module):
 class Soft(Select):
     """Softmax: positive weights with sum 1 (Bahdanau et al. 2015, equation 6)."""
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> AttentionWeights:
-        return AttentionWeights(mask_weights(masked_logits(scores, mask).softmax(-1), mask))
+    def weights(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
+        return mask_weights(self.logits(scores, mask, query, step).softmax(-1), mask)
 
-    def distribution(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Categorical:
-        return Categorical(masked_logits(scores, mask))
+    def logits(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
+        return masked_logits(scores, mask)
 
 
 class Uniform(Soft):
     """Equal weights for all visible keys: a control without parameters that ignores the scores."""
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> AttentionWeights:
-        return super().forward(torch.zeros_like(scores), mask)
-
-    def distribution(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Categorical:
-        return super().distribution(torch.zeros_like(scores), mask)
+    def logits(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
+        return masked_logits(torch.zeros_like(scores), mask)
 
 
 class Diagonal(Select):
@@ -101,31 +95,24 @@ class Diagonal(Select):
         super().__init__(query_size)
         self.from_end = from_end
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> AttentionWeights:
+    def weights(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
         if not scores.shape[-1]:
-            return AttentionWeights(scores)
+            return scores
         visible, step = _visible_and_step(scores, mask, step)
         last = visible.sum(-1) - 1
         position = torch.minimum(step.expand_as(last), last)  # queries past the last key stay at it
         chosen = (last - position if self.from_end else position).clamp(min=0)
-        return AttentionWeights(mask_weights(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask))
+        return mask_weights(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask)
 
-    def distribution(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Categorical:
-        chosen = self(scores, mask, query, step).weights > 0
-        return Categorical(masked_logits(torch.zeros_like(scores), chosen))
+    def logits(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
+        return masked_logits(torch.zeros_like(scores), self.weights(scores, mask, query, step) > 0)
 
 
 class Unnormalized(Select):
     """The scores themselves as weights, of either sign and any sum."""
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> AttentionWeights:
-        return AttentionWeights(mask_weights(scores, mask))
+    def weights(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
+        return mask_weights(scores, mask)
 
 
 class Hard(Soft):
@@ -150,7 +137,7 @@ class Hard(Soft):
     ) -> AttentionWeights:
         if not scores.shape[-1]:
             return AttentionWeights(scores, scores.sum(-1))
-        distribution = self.distribution(scores, mask)
+        distribution = Categorical(self.logits(scores, mask, query, step))
         noise = torch.randn_like(scores[..., :1])
         chosen = distribution.sample(noise) if self.training else distribution.mode(noise)
         weights = mask_weights(F.one_hot(chosen, scores.shape[-1]).to(scores.dtype), mask)
@@ -159,7 +146,7 @@ class Hard(Soft):
             log_prob = torch.where(mask.any(-1), log_prob, 0)
         if self.training and self.soft_share:
             soft = torch.rand_like(scores[..., :1]) < self.soft_share
-            weights = torch.where(soft, super().forward(scores, mask).weights, weights)
+            weights = torch.where(soft, self.weights(scores, mask, query, step), weights)
             log_prob = torch.where(soft[..., 0], 0, log_prob)
         return AttentionWeights(weights, log_prob)
 
@@ -180,17 +167,15 @@ class GumbelSoftmax(Soft):
         check_positive("The temperature of GumbelSoftmax", temperature)
         self.temperature = temperature
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> AttentionWeights:
+    def weights(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
         if not scores.shape[-1]:
-            return AttentionWeights(scores)
+            return scores
         logits = masked_logits(scores, mask)
         if self.training:
             logits = logits - torch.empty_like(scores).exponential_().log()
         soft = (logits / self.temperature).softmax(-1)
         one_hot = F.one_hot(soft.argmax(-1), scores.shape[-1]).to(soft.dtype)
-        return AttentionWeights(mask_weights(one_hot + (soft - soft.detach()), mask))
+        return mask_weights(one_hot + (soft - soft.detach()), mask)
 
 
 class Local(Select):
@@ -205,8 +190,7 @@ class Local(Select):
 
     def __init__(self, query_size: int | None, half_width: int, gaussian: bool) -> None:
         super().__init__(query_size)
-        if half_width < 1:
-            raise InputError(f"The half_width of a local window must be at least 1, got {half_width}.")
+        check_positive_integers(type(self).__name__, half_width=half_width)
         self.half_width, self.gaussian = half_width, gaussian
 
     def center(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
@@ -230,20 +214,16 @@ class Local(Select):
         distance = torch.arange(scores.shape[-1], device=scores.device) - center[..., None]
         return visible & (distance.abs() <= self.half_width), distance
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> AttentionWeights:
+    def weights(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
         within, distance = self._window(scores, mask, query, step)
         weights = mask_weights(masked_logits(scores, within).softmax(-1), within)
         if self.gaussian:
             weights = weights * torch.exp(self._log_gaussian(distance))
-        return AttentionWeights(weights.to(scores.dtype))
+        return weights.to(scores.dtype)
 
-    def distribution(
-        self, scores: Tensor, mask: Tensor | None = None, query: Tensor | None = None, step: Tensor | None = None
-    ) -> Categorical:
+    def logits(self, scores: Tensor, mask: Tensor | None, query: Tensor | None, step: Tensor | None) -> Tensor:
         within, distance = self._window(scores, mask, query, step)
-        return Categorical(masked_logits(scores + self._log_gaussian(distance) if self.gaussian else scores, within))
+        return masked_logits(scores + self._log_gaussian(distance) if self.gaussian else scores, within)
 
     def _log_gaussian(self, distance: Tensor) -> Tensor:
         """Returns -d^2 / (2 (D / 2)^2)."""
@@ -281,9 +261,8 @@ class LocalPredictive(Local):
         super().__init__(query_size, half_width, gaussian=True)
         if query_size is None:
             raise InputError("The selection LocalPredictive needs the width of a query: set its query_size.")
+        check_positive_integers("LocalPredictive", hidden_size=hidden_size)
         hidden_size = query_size if hidden_size is None else hidden_size
-        if hidden_size < 1:
-            raise InputError(f"The hidden_size of LocalPredictive must be at least 1, got {hidden_size}.")
         self.position = nn.Sequential(
             nn.Linear(query_size, hidden_size, bias=False), nn.Tanh(), nn.Linear(hidden_size, 1, bias=False)
         )
@@ -291,6 +270,44 @@ class LocalPredictive(Local):
     def center(self, lengths: Tensor, query: Tensor | None, step: Tensor) -> Tensor:
         assert query is not None
         return lengths * self.position(query).squeeze(-1).to(lengths.dtype).sigmoid()
+
+
+def padding_mask(lengths: Tensor, size: int) -> Tensor:
+    """Masks the padding of the shorter rows of a batch.
+
+    Args:
+        lengths: (B,) int64, the number of keys in each row, in [0, size].
+        size: N.
+
+    Returns:
+        (B, 1, N) bool.
+    """
+    return torch.arange(size, device=lengths.device) < lengths[:, None, None]
+
+
+def causal_mask(
+    size: int, queries: int | None = None, strict: bool = False, device: torch.device | None = None
+) -> Tensor:
+    """Masks later keys: a query sees the keys up to its own position.
+
+    Args:
+        size: N.
+        queries: Q, at the last of the N positions; None for N.
+        strict: mask the query's own position too.
+        device: where the mask is created.
+
+    Returns:
+        (1, Q, N) bool.
+
+    Raises:
+        InputError: if there are more queries than positions.
+    """
+    queries = size if queries is None else queries
+    if queries > size:
+        raise InputError(f"A causal mask needs a position for every query, got {queries} queries and {size} positions.")
+    query = torch.arange(size - queries, size, device=device)[:, None]
+    key = torch.arange(size, device=device)
+    return ((key < query) if strict else (key <= query))[None]
 
 
 def masked_logits(scores: Tensor, mask: Tensor | None) -> Tensor:

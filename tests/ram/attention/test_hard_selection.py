@@ -14,6 +14,7 @@ from ram.attention.selection import (
     GumbelSoftmax,
     Hard,
 )
+from ram.distributions import Categorical
 from ram.reinforce import policy_gradient_loss
 from tests.ram.attention.helpers import softmax
 
@@ -72,7 +73,7 @@ def test_hard_never_samples_a_masked_key() -> None:
 
 
 def test_the_distribution_of_hard_is_the_softmax_over_visible_keys() -> None:
-    distribution = Hard().distribution(SCORES, torch.tensor([False, True, False, True]))
+    distribution = Categorical(Hard().logits(SCORES, torch.tensor([False, True, False, True]), None, None))
     log_prob = distribution.log_prob(torch.tensor([[3]]))
     torch.testing.assert_close(log_prob, torch.tensor([[math.log(1 / 3)]]))
     entropy = -2 / 3 * math.log(2 / 3) - 1 / 3 * math.log(1 / 3)

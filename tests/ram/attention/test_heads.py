@@ -178,7 +178,6 @@ def test_fixed_attention_equals_its_formula(score: type[Score], num_queries: int
     fixed = FixedAttention(3, score, num_queries=num_queries).double()
     lengths, keys, values = [4, 2], randn(2, 4, 3), randn(2, 4, 2)
     output = fixed(keys, values, padding_mask(torch.tensor(lengths), 4), need_weights=True)
-    assert fixed.num_queries == num_queries
     assert fixed.query in set(fixed.parameters()) and fixed.query.shape == (num_queries, 3)
     assert output.weights is not None and output.weights.shape == (2, num_queries, 4)
     for row, length in enumerate(lengths):

@@ -109,7 +109,7 @@ def test_sinusoidal_positions_refuse_an_odd_width() -> None:
 def test_invalid_options_are_refused() -> None:
     with pytest.raises(InputError, match="unit of linear positions must be positive and finite, got 0"):
         LinearPositions(2, unit=0)
-    with pytest.raises(InputError, match="max_length of learned positions must be at least 1, got 0"):
+    with pytest.raises(InputError, match=r"LearnedPositions\.max_length must be at least 1, got 0"):
         LearnedPositions(2, max_length=0)
 
 

@@ -220,13 +220,13 @@ def test_products_refuse_different_widths(build: type[Score]) -> None:
 
 
 def test_invalid_options_are_refused() -> None:
-    with pytest.raises(InputError, match="hidden_size of the score Additive must be at least 1, got 0"):
+    with pytest.raises(InputError, match=r"Additive\.hidden_size must be at least 1, got 0"):
         Additive(2, 2, hidden_size=0)
     with pytest.raises(InputError, match="sharpness of the score Content must be positive and finite, got 0"):
         Content(2, 2, sharpness=0)
     with pytest.raises(InputError, match="sharpness of the score Content must be positive and finite, got nan"):
         Content(2, 2, sharpness=math.nan)
-    with pytest.raises(InputError, match="max_length of the score Location must be at least 1, got 0"):
+    with pytest.raises(InputError, match=r"Location\.max_length must be at least 1, got 0"):
         Location(2, 2, max_length=0)
 
 

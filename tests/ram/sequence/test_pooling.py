@@ -169,8 +169,8 @@ def test_padding_changes_neither_outputs_nor_gradients(name: str, num_directions
     [
         (ContextualAttentionPooling, {"query": "first"}, r"pooling\.query must be mean or last, got 'first'"),
         (AttentionPooling, {"num_queries": 0}, "num_queries must be at least 1, got 0"),
-        (AttentionPooling, {"select": partial(LocalPredictive, half_width=0)}, "half_width of a local window"),
-        (ContextualAttentionPooling, {"score": partial(Additive, hidden_size=0)}, "hidden_size of the score Additive"),
+        (AttentionPooling, {"select": partial(LocalPredictive, half_width=0)}, r"LocalPredictive\.half_width"),
+        (ContextualAttentionPooling, {"score": partial(Additive, hidden_size=0)}, r"Additive\.hidden_size"),
     ],
 )
 def test_errors_name_the_wrong_option(kind: Any, options: dict[str, Any], message: str) -> None:
