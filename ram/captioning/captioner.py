@@ -17,9 +17,8 @@ from ram.corpora.vocabulary import START
 from ram.networks import GlimpseNetwork, LocationNetwork
 from ram.sequence.autoregressive import DecoderModel
 from ram.sequence.context import ContextModule
-from ram.sequence.decoders import Decoder, DecoderSizes, Memory
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import Decoder, DecoderSizes, Memory, ModelOutput
 
 
 class Captioner(DecoderModel):

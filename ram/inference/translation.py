@@ -13,7 +13,7 @@ from ram.corpora import PairCorpus, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.vocabulary_pair import VocabularyPair
 from ram.inference.text import check_length, tokenize_texts
-from ram.sequence.decoders import Memory
+from ram.sequence.interfaces import Memory
 from ram.sequence.search import Hypothesis, Search, beam_search, sample
 from ram.sequence.seq2seq import Seq2SeqModel
 

@@ -12,10 +12,8 @@ from envs.errors import InputError
 from envs.validation import check_probability
 from ram.corpora.vocabulary import UNKNOWN
 from ram.sequence.classifiers import Tagger
-from ram.sequence.decoders import Decoder, DecoderOutput, Memory
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.encoders import Encoder
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import Decoder, DecoderOutput, Encoder, Memory, ModelOutput
 
 
 class AutoregressiveModel(Protocol):
@@ -71,7 +69,7 @@ class DecoderModel(nn.Module):
     def decode(
         self, token_ids: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False
     ) -> ModelOutput:
-        """Decodes from tokens (B, T); see :meth:`ram.sequence.decoders.Decoder.forward`."""
+        """Decodes from tokens (B, T); see :meth:`ram.sequence.interfaces.Decoder.forward`."""
         assert memory is not None
         decoded = self.decoder(self.embed(token_ids), memory, state, need_weights)
         return self._output(decoded, self.dropout(decoded.output))

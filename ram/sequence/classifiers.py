@@ -12,8 +12,7 @@ from envs.errors import InputError
 from envs.validation import check_probability
 from ram.networks import output_layers
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.encoders import Encoder, build_encoder, masked_log_prob
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import Encoder, ModelOutput, build_encoder, masked_log_prob
 from ram.sequence.pooling import Pooling, masked_mean
 
 
@@ -41,14 +40,12 @@ class Classifier(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if hidden_size < 0:
-            raise InputError(f"task.model.hidden_size must not be negative, got {hidden_size}.")
         check_probability("task.model.dropout", dropout)
         self.embedding = embedding(vocabulary_size)
         self.encoder = build_encoder(encoder, self.embedding.size)
         self.pooling = pooling(self.encoder.output_size, self.encoder.num_directions)
         self.dropout = nn.Dropout(dropout)
-        self.out = output_layers(self.pooling.output_size, num_classes, hidden_size)
+        self.out = output_layers(self.pooling.output_size, num_classes, hidden_size, "task.model")
 
     def forward(self, token_ids: Tensor, lengths: Tensor) -> ModelOutput:
         """Token ids (B, N) int64 and lengths (B,) int64 -> ``logits`` (B, K)."""

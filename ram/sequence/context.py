@@ -14,8 +14,7 @@ from envs.validation import check_probability
 from ram.attention import Attention, AttentionOutput, MultiHeadAttention, Score, Select
 from ram.attention.scores import General
 from ram.attention.selection import Soft
-from ram.sequence.decoders import DecoderSizes, Memory
-from ram.sequence.encoders import Encoder, masked_log_prob
+from ram.sequence.interfaces import DecoderSizes, Encoder, Memory, masked_log_prob
 from ram.sequence.pooling import LastState
 
 

@@ -16,8 +16,7 @@ from ram.attention import Attention, AttentionOutput, Score, Select, padding_mas
 from ram.attention.scores import General
 from ram.attention.selection import Soft
 from ram.sequence.context import ContextModule
-from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
-from ram.sequence.encoders import Encoder, EncoderOutput
+from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Encoder, EncoderOutput, Memory
 
 Cell = Literal["rnn", "gru", "lstm"]
 Bridge = Literal["state", "network", "first", "every", "none"]

@@ -15,10 +15,17 @@ from ram.attention import AttentionOutput
 from ram.attention.selection import Unnormalized
 from ram.corpora.vocabulary import PADDING, START
 from ram.sequence.autoregressive import DecoderModel, LanguageModel
-from ram.sequence.decoders import Decoder, DecoderSizes, Memory
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.encoders import Encoder, EncoderOutput, build_encoder, smallest_limit
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import (
+    Decoder,
+    DecoderSizes,
+    Encoder,
+    EncoderOutput,
+    Memory,
+    ModelOutput,
+    build_encoder,
+    smallest_limit,
+)
 from ram.sequence.pooling import LastState, Pooling
 
 Output = TypeVar("Output", EncoderOutput, AttentionOutput, ModelOutput)

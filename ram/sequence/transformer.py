@@ -14,8 +14,7 @@ from ram.attention import AttentionOutput, MultiHeadAttention, Score, Select, ca
 from ram.attention.positions import Positions, SinusoidalPositions
 from ram.attention.scores import ScaledDot
 from ram.attention.selection import Soft
-from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
-from ram.sequence.encoders import Encoder, EncoderOutput, smallest_limit
+from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Encoder, EncoderOutput, Memory, smallest_limit
 
 KeysValues = tuple[Tensor, Tensor]
 

@@ -26,8 +26,7 @@ from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
 from ram.metrics.pointing import entropy, pointing
 from ram.plots.captions import caption_strips
 from ram.reinforce import BaselineOutput, Rollout, reinforce
-from ram.sequence.decoders import Memory
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import Memory, ModelOutput
 from ram.sequence.search import Search, index_rows, mask_special_tokens, sample
 from ram.tasks import Artifact, StepResult, substate
 from ram.tasks.corpus import CorpusTask, answer_loss, cross_entropy

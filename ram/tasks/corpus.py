@@ -17,7 +17,7 @@ from ram.baselines import Baseline
 from ram.corpora import Captions, Examples
 from ram.corpora.batches import EVALUATION_BATCH_SIZE, Batches
 from ram.reinforce import Rollout, reinforce
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import ModelOutput
 from ram.tasks import StepResult, Task
 
 Examples_ = TypeVar("Examples_", Examples, Captions)

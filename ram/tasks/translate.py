@@ -24,7 +24,7 @@ from ram.inference.translation import Generated, TextTranslator, generate
 from ram.metrics.translation import bleu_and_chrf, signatures
 from ram.plots.alignment import alignment
 from ram.plots.curves import accuracy_by_length
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import ModelOutput
 from ram.sequence.search import SPECIAL_TOKENS, Search
 from ram.sequence.seq2seq import Seq2SeqModel
 from ram.tasks import Artifact, StepResult, substate

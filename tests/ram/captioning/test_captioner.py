@@ -14,7 +14,7 @@ from ram.attention.selection import Hard
 from ram.captioning.captioner import Captioner, GlimpseContext
 from ram.captioning.image_encoders import Convolutional, Pixels
 from ram.networks import GlimpseNetwork, LocationNetwork
-from ram.sequence import decoders, recurrent, transformer
+from ram.sequence import interfaces, recurrent, transformer
 from ram.sequence.context import CrossAttention
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.search import beam_search, sample
@@ -144,7 +144,7 @@ def test_the_sensor_of_a_glimpse_decoder_is_available() -> None:
             r"^decoder=glimpse looks once per token: set decoder\.attend=before\.$",
         ),
         (
-            lambda: GlimpseContext(8, decoders.DecoderSizes(1, 1, 1, 1)),
+            lambda: GlimpseContext(8, interfaces.DecoderSizes(1, 1, 1, 1)),
             r"^decoder=glimpse needs an image as its source: set image_encoder=pixels\.$",
         ),
     ],

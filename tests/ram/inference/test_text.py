@@ -10,7 +10,7 @@ import torch
 from envs import InputError
 from ram.baselines import NoBaseline
 from ram.corpora.vocabulary import UNKNOWN
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.classifiers import Classifier, Tagger
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.pooling import AttentionPooling, SumPooling
@@ -20,7 +20,7 @@ from ram.tasks.text import TextTask
 from tests.ram.tasks.text_corpora import InMemoryCorpus, UnavailableCorpus, labelled, tagged
 
 SIGNS = labelled("plus: one two two", "minus: three", "plus: two four one one one", "minus: three four two")
-PARTS: dict[str, Any] = {"embedding": partial(TokenEmbedding, size=6), "encoder": encoders.IdentityEncoder}
+PARTS: dict[str, Any] = {"embedding": partial(TokenEmbedding, size=6), "encoder": interfaces.IdentityEncoder}
 
 
 def restore(task: TextTask, model: Any, corpus: Any) -> Any:

@@ -20,7 +20,7 @@ from ram.attention.selection import (
     Unnormalized,
 )
 from ram.sequence.context import CrossAttention, ReencodedContext
-from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
+from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Memory
 from ram.sequence.recurrent import AttentiveRecurrentEncoder, Bridge, RecurrentDecoder, RecurrentEncoder
 from ram.sequence.transformer import TransformerDecoder, TransformerEncoder
 

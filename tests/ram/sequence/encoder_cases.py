@@ -10,7 +10,7 @@ from torch import Tensor
 from ram.attention.positions import LearnedPositions, LinearPositions, NoPositions
 from ram.attention.scores import Additive, Content, General
 from ram.attention.selection import GumbelSoftmax, Hard, LocalMonotonic, LocalPredictive, Unnormalized
-from ram.sequence.encoders import Encoder, IdentityEncoder
+from ram.sequence.interfaces import Encoder, IdentityEncoder
 from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
 from ram.sequence.transformer import TransformerEncoder
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from ram.corpora.vocabulary import END, START
 from ram.sequence.autoregressive import LanguageModel
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.encoders import IdentityEncoder
+from ram.sequence.interfaces import IdentityEncoder
 
 A, B, C = range(END + 1, END + 4)
 TRANSITIONS = {  # of every token, the probabilities of the next one

@@ -11,8 +11,7 @@ from ram.attention.selection import Hard, LocalMonotonic, LocalPredictive
 from ram.corpora.vocabulary import PADDING, START
 from ram.sequence.context import CrossAttention, ReencodedContext
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.encoders import IdentityEncoder
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import IdentityEncoder, ModelOutput
 from ram.sequence.pooling import AttentionPooling, LastState, SumPooling
 from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentDecoder, RecurrentEncoder
 from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder, Seq2SeqModel

@@ -14,7 +14,7 @@ from ram.attention.selection import Hard
 from ram.corpora.vocabulary import PADDING
 from ram.sequence.classifiers import Classifier, Tagger
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.encoders import IdentityEncoder
+from ram.sequence.interfaces import IdentityEncoder
 from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling, LastState, SumPooling
 from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
 from ram.sequence.transformer import TransformerEncoder

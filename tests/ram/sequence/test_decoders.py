@@ -15,7 +15,7 @@ from envs import InputError
 from ram.attention import padding_mask
 from ram.attention.scores import Dot
 from ram.sequence.context import ContextModule, CrossAttention
-from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
+from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Memory
 from ram.sequence.recurrent import Bridge, RecurrentDecoder
 from ram.sequence.search import index_rows
 from ram.sequence.transformer import TransformerDecoder

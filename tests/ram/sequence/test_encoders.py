@@ -9,7 +9,7 @@ from torch import Tensor
 
 from envs import InputError
 from ram.attention.selection import GumbelSoftmax
-from ram.sequence.encoders import EncoderOutput
+from ram.sequence.interfaces import EncoderOutput
 from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentEncoder
 from ram.sequence.transformer import TransformerEncoder
 from tests.ram.sequence.encoder_cases import CAUSAL, EVERY, NONCAUSAL, SIZE, WIDTH, build, randn

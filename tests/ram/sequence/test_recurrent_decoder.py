@@ -12,7 +12,7 @@ from torch import Tensor
 from ram.attention.scores import Additive
 from ram.attention.selection import Uniform
 from ram.sequence.context import CrossAttention
-from ram.sequence.decoders import Decoder, DecoderSizes, Memory
+from ram.sequence.interfaces import Decoder, DecoderSizes, Memory
 from ram.sequence.recurrent import Bridge, RecurrentDecoder
 from tests.ram.sequence.decoder_cases import SIZE, build
 

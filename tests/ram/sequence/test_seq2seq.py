@@ -14,8 +14,7 @@ from ram.attention.scores import Additive, General, Location
 from ram.attention.selection import Hard
 from ram.corpora.vocabulary import PADDING, START
 from ram.sequence.context import CrossAttention
-from ram.sequence.decoders import Memory
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import Memory, ModelOutput
 from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling
 from ram.sequence.recurrent import AttentiveRecurrentEncoder, RecurrentDecoder, RecurrentEncoder
 from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder, Seq2SeqModel

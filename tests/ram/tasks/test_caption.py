@@ -26,7 +26,7 @@ from ram.networks import GlimpseNetwork, LocationNetwork, RandomLocation
 from ram.sequence import recurrent, transformer
 from ram.sequence.context import CrossAttention
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import ModelOutput
 from ram.sequence.search import SPECIAL_TOKENS
 from ram.tasks.caption import CaptionTask, self_critical_loss
 from ram.tasks.translate import Search

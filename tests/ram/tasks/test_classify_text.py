@@ -15,7 +15,7 @@ from ram.corpora import Examples, negation
 from ram.corpora.vocabulary import UNKNOWN
 from ram.inference.text import TextClassifier
 from ram.plots.text import direction_of_words, weights_over_words
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.classifiers import Classifier
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.pooling import AttentionPooling, ContextualAttentionPooling, SumPooling
@@ -36,7 +36,7 @@ UNKNOWN_VECTOR = [math.log(5), 0.0]
 
 def build_task(pooling: Any = SumPooling) -> ClassifyTextTask:
     """Builds a task whose logits are the pooled embeddings."""
-    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": encoders.IdentityEncoder, "pooling": pooling}
+    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": interfaces.IdentityEncoder, "pooling": pooling}
     task = ClassifyTextTask(InMemoryCorpus(TRAIN, TEST, TEST), partial(Classifier, **parts), NoBaseline, batch_size=4)
     model = task.model
     model.out[0].weight.data, model.out[0].bias.data = torch.eye(2), torch.zeros(2)
@@ -47,7 +47,7 @@ def build_task(pooling: Any = SumPooling) -> ClassifyTextTask:
 
 
 def restore(task: ClassifyTextTask, pooling: Any = SumPooling) -> TextClassifier:
-    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": encoders.IdentityEncoder, "pooling": pooling}
+    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": interfaces.IdentityEncoder, "pooling": pooling}
     arguments = {"model": partial(Classifier, **parts), "corpus": InMemoryCorpus(TRAIN, TEST, TEST), "device": "cpu"}
     return ClassifyTextTask.restore(task.state_dict(), arguments)  # type: ignore[return-value]
 
@@ -144,7 +144,7 @@ def test_embedding_of_words_has_their_classes(monkeypatch: pytest.MonkeyPatch) -
 
 def test_three_classes_have_no_log_odds_figure() -> None:
     corpus = Examples(TRAIN.texts, ("a", "b", "c", "a"))
-    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": encoders.IdentityEncoder, "pooling": SumPooling}
+    parts = {"embedding": partial(TokenEmbedding, size=2), "encoder": interfaces.IdentityEncoder, "pooling": SumPooling}
     task = ClassifyTextTask(InMemoryCorpus(corpus), partial(Classifier, **parts), NoBaseline).eval()
     assert task.pictures("test").keys() == {"attention.png", "words"}
 
@@ -156,7 +156,11 @@ def test_pictures_work_without_gradients_of_the_caller() -> None:
 
 def test_negation_needs_contextual_attention() -> None:
     def error(pooling: Any) -> float:
-        parts = {"embedding": partial(TokenEmbedding, size=16), "encoder": encoders.IdentityEncoder, "pooling": pooling}
+        parts = {
+            "embedding": partial(TokenEmbedding, size=16),
+            "encoder": interfaces.IdentityEncoder,
+            "pooling": pooling,
+        }
         task = ClassifyTextTask(negation.Negation(size=2000), partial(Classifier, **parts), NoBaseline)
         train(task, range(4 * task.steps_per_epoch), torch.optim.Adam(task.parameters(), 0.01))
         return task.eval().evaluate("test")["error"]

@@ -15,7 +15,7 @@ from ram.baselines import NoBaseline
 from ram.corpora import Examples
 from ram.corpora.vocabulary import END, START, UNKNOWN
 from ram.inference.text import TextGenerator
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.autoregressive import LanguageModel
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.recurrent import RecurrentEncoder
@@ -36,7 +36,7 @@ TRANSITIONS = {
 """Probabilities of the next token after each."""
 
 
-MODEL = partial(LanguageModel, embedding=partial(TokenEmbedding, size=7), encoder=encoders.IdentityEncoder)
+MODEL = partial(LanguageModel, embedding=partial(TokenEmbedding, size=7), encoder=interfaces.IdentityEncoder)
 
 
 def build_task(
@@ -237,4 +237,4 @@ def test_recurrent_encoder_learns_to_remember_the_answer() -> None:
         return task.eval().evaluate("test")["error"]
 
     assert error(partial(RecurrentEncoder, cell="gru", size=24)) < 5
-    assert error(encoders.IdentityEncoder) > 50
+    assert error(interfaces.IdentityEncoder) > 50

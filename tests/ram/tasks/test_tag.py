@@ -12,7 +12,7 @@ from ram.baselines import NoBaseline
 from ram.corpora import Examples
 from ram.corpora.vocabulary import UNKNOWN
 from ram.inference.text import TextTagger
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.classifiers import Tagger
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.recurrent import RecurrentEncoder
@@ -29,7 +29,7 @@ LOGITS = {"dogs": [0.0, math.log(6), 0.0], "run": [0.0, 0.0, math.log(2)], "big"
 UNKNOWN_LOGITS = [math.log(3), 0.0, 0.0]
 
 
-MODEL = partial(Tagger, embedding=partial(TokenEmbedding, size=3), encoder=encoders.IdentityEncoder)
+MODEL = partial(Tagger, embedding=partial(TokenEmbedding, size=3), encoder=interfaces.IdentityEncoder)
 
 
 def build_task(test: Examples = TEST, **options: Any) -> TagTask:

@@ -18,7 +18,7 @@ from ram.attention.selection import Hard
 from ram.baselines import LearnedBaseline, MovingAverageBaseline, NoBaseline
 from ram.corpora import Examples
 from ram.corpora.vocabulary import UNKNOWN
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.autoregressive import LanguageModel
 from ram.sequence.classifiers import Classifier, Tagger
 from ram.sequence.embedding import TokenEmbedding
@@ -51,7 +51,7 @@ def classify(
     model: dict[str, Any] | None = None,
     **options: Any,
 ) -> ClassifyTextTask:
-    parts = {"embedding": embedding, "encoder": encoders.IdentityEncoder, "pooling": SumPooling} | (model or {})
+    parts = {"embedding": embedding, "encoder": interfaces.IdentityEncoder, "pooling": SumPooling} | (model or {})
     corpus = InMemoryCorpus(corpus) if isinstance(corpus, Examples) else corpus
     return ClassifyTextTask(corpus, partial(Classifier, **parts), baseline, **({"batch_size": 2} | options))
 
@@ -316,7 +316,7 @@ def test_labels_missing_from_training_are_refused(split: str) -> None:
         classify(InMemoryCorpus(SIGNS, **{split: other}))
     corpus = InMemoryCorpus(tagged("one/a two/b"), **{split: tagged("one/a two/c")})
     with pytest.raises(InputError, match="The label 'c' of validation or test is not in training"):
-        TagTask(corpus, partial(Tagger, embedding=embedding, encoder=encoders.IdentityEncoder), NoBaseline)
+        TagTask(corpus, partial(Tagger, embedding=embedding, encoder=interfaces.IdentityEncoder), NoBaseline)
 
 
 def test_corpora_without_the_targets_of_the_task_are_refused() -> None:
@@ -324,7 +324,7 @@ def test_corpora_without_the_targets_of_the_task_are_refused() -> None:
     for corpus in (unlabelled, tags):
         with pytest.raises(InputError, match=r"^task=classify_text needs a corpus with one label per text[^.]*[.]$"):
             classify(corpus)
-    tagger = partial(Tagger, embedding=embedding, encoder=encoders.IdentityEncoder)
+    tagger = partial(Tagger, embedding=embedding, encoder=interfaces.IdentityEncoder)
     for corpus in (unlabelled, SIGNS):
         with pytest.raises(InputError, match=r"^task=tag needs a corpus with one label per word"):
             TagTask(InMemoryCorpus(corpus), tagger, NoBaseline)

@@ -13,7 +13,7 @@ from envs import InputError
 from ram.baselines import LearnedBaseline, MovingAverageBaseline, NoBaseline
 from ram.corpora import Examples, multi30k
 from ram.corpora.vocabulary import END, START, UNKNOWN
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.search import Search
 from ram.sequence.seq2seq import DecoderOnly
 from ram.tasks.translate import TranslateTask
@@ -127,7 +127,7 @@ def test_source_loss_has_its_weight(weight: float) -> None:
     task = build_task(
         corpus,
         kind=DecoderOnly,
-        encoder=encoders.IdentityEncoder,
+        encoder=interfaces.IdentityEncoder,
         shared_vocabulary=True,
         source_weight=weight,
         batch_size=2,

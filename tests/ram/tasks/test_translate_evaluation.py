@@ -15,7 +15,7 @@ from ram.attention.selection import Diagonal
 from ram.corpora import Examples, parallel_files, reversal
 from ram.corpora.vocabulary import END, START
 from ram.metrics.translation import bleu_and_chrf
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.context import CrossAttention
 from ram.sequence.recurrent import RecurrentDecoder
 from ram.sequence.search import Search
@@ -143,7 +143,7 @@ def test_alignment_error_matches_manual_values(decoder: str) -> None:
 
     def error(select: Any, corpus: Any) -> float:
         if decoder == "transformer":
-            parts = {"encoder": encoders.IdentityEncoder, "decoder": partial(transformer, select=select)}
+            parts = {"encoder": interfaces.IdentityEncoder, "decoder": partial(transformer, select=select)}
         else:
             attend = "after" if decoder == "luong" else "before"
             context = partial(CrossAttention, select=select)

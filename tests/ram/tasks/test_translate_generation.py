@@ -11,9 +11,9 @@ from envs import InputError
 from ram.attention.positions import LearnedPositions
 from ram.corpora import Examples, parallel_files
 from ram.corpora.vocabulary import END, UNKNOWN
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.embedding import TokenEmbedding
-from ram.sequence.output import ModelOutput
+from ram.sequence.interfaces import ModelOutput
 from ram.sequence.transformer import TransformerEncoder
 from ram.tasks.translate import copied_share
 from tests.ram.tasks.text_corpora import InMemoryCorpus, parallel
@@ -160,7 +160,7 @@ def test_copying_generates_unknown_words_and_marks_them() -> None:
     model = restore(
         task,
         NAMES,
-        encoder=encoders.IdentityEncoder,
+        encoder=interfaces.IdentityEncoder,
         decoder=RepeatingDecoder,
         copy=True,
         embedding=partial(TokenEmbedding, size=12),
@@ -198,7 +198,7 @@ def test_without_copying_unknown_words_are_not_generated() -> None:
 def test_copied_subwords_mark_whole_words() -> None:
     corpus = parallel("aa bb: aa bb", "bb aa: bb aa")
     parts = {
-        "encoder": encoders.IdentityEncoder,
+        "encoder": interfaces.IdentityEncoder,
         "decoder": RepeatingDecoder,
         "copy": True,
         "embedding": partial(TokenEmbedding, size=7),

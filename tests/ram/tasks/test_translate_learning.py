@@ -10,7 +10,7 @@ import torch
 from ram.attention.selection import Hard
 from ram.baselines import MovingAverageBaseline, NoBaseline
 from ram.corpora import Examples
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.context import CrossAttention
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.recurrent import RecurrentDecoder, RecurrentEncoder
@@ -101,7 +101,7 @@ def test_hard_attention_learns_the_position_of_the_target() -> None:
     )
     parts = {
         "embedding": partial(TokenEmbedding, size=16),
-        "encoder": encoders.IdentityEncoder,
+        "encoder": interfaces.IdentityEncoder,
         "decoder": decoder,
         "fixed": "embedding",
     }

@@ -14,7 +14,7 @@ from ram.baselines import Baseline, LearnedBaseline, MovingAverageBaseline, NoBa
 from ram.corpora import Examples
 from ram.corpora.vocabulary import END, START, UNKNOWN
 from ram.reinforce import BaselineOutput, Rollout
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.context import CrossAttention
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.recurrent import RecurrentDecoder
@@ -39,7 +39,7 @@ def deterministic(**options: Any) -> TranslateTask:
     corpus = InMemoryCorpus(parallel("x: a b c c", "y: a b c"))
     model = {
         "embedding": partial(TokenEmbedding, size=7),
-        "encoder": encoders.IdentityEncoder,
+        "encoder": interfaces.IdentityEncoder,
         "decoder": MarkovDecoder,
     }
     task = build_task(corpus, **model, **options)
@@ -105,7 +105,7 @@ def test_scheduled_sampling_keeps_the_targets() -> None:
     task = build_task(
         parallel("x: a b", "y: c"),
         embedding=partial(TokenEmbedding, size=7),
-        encoder=encoders.IdentityEncoder,
+        encoder=interfaces.IdentityEncoder,
         decoder=MarkovDecoder,
         scheduled_sampling=1.0,
         batch_size=2,
@@ -194,7 +194,7 @@ def test_baseline_receives_the_features_before_each_choice() -> None:
 def test_policy_gradient_matches_the_gradient_of_the_expected_reward(baseline: Any) -> None:
     """Two choices at each of two steps; the state of the second step depends on the first choice."""
     decoder = partial(RecurrentDecoder, size=4, bridge="state", context=partial(CrossAttention, select=Hard))
-    parts = {"encoder": encoders.IdentityEncoder, "embedding": partial(TokenEmbedding, size=4), "decoder": decoder}
+    parts = {"encoder": interfaces.IdentityEncoder, "embedding": partial(TokenEmbedding, size=4), "decoder": decoder}
     task = build_task(parallel(*["x y: a"] * 5_000), baseline, batch_size=5_000, gamma=1.0, seed=1, **parts)
     task.model.source_embedding.table.weight.data *= 6  # the reward depends clearly on the choice
     task.model.out.weight.data *= 6

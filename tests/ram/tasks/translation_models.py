@@ -14,10 +14,10 @@ from ram.baselines import NoBaseline
 from ram.corpora import Examples
 from ram.corpora.vocabulary import END, START, UNKNOWN, Vocabulary
 from ram.inference.translation import TextTranslator
-from ram.sequence import encoders
+from ram.sequence import interfaces
 from ram.sequence.context import CrossAttention
-from ram.sequence.decoders import Decoder, DecoderOutput, DecoderSizes, Memory
 from ram.sequence.embedding import TokenEmbedding
+from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Memory
 from ram.sequence.recurrent import RecurrentDecoder, RecurrentEncoder
 from ram.sequence.search import Search
 from ram.sequence.seq2seq import DecoderOnly, EncoderDecoder, Seq2SeqModel
@@ -120,7 +120,7 @@ TRANSITIONS = {START: {A: 0.6, B: 0.4}, A: {A: 0.25, B: 0.5, END: 0.25}, B: {A: 
 """Probabilities of the next token. Greedy decoding gives "a b", of probability 0.27; "b" has 0.36."""
 MARKOV_MODEL = {
     "embedding": partial(TokenEmbedding, size=6),
-    "encoder": encoders.IdentityEncoder,
+    "encoder": interfaces.IdentityEncoder,
     "decoder": MarkovDecoder,
 }
 
@@ -150,7 +150,7 @@ def repeating_task(corpus: Any, **options: Any) -> TranslateTask:
     size = len(Vocabulary.from_texts(train.texts + train.targets, options.get("min_count", 1)))
     model = {
         "embedding": partial(TokenEmbedding, size=size),
-        "encoder": encoders.IdentityEncoder,
+        "encoder": interfaces.IdentityEncoder,
         "decoder": RepeatingDecoder,
     }
     task = build_task(corpus, shared_vocabulary=True, **model, **options)
