@@ -33,12 +33,6 @@ __all__ = [
 ]
 
 gymnasium.register(
-    "ram/Glimpse-v0",
-    entry_point="envs.single_env:GlimpseEnv",
-    vector_entry_point="envs.vector_env:GlimpseVectorEnv",
+    "ram/Glimpse-v0", entry_point="envs.single_env:GlimpseEnv", vector_entry_point="envs.vector_env:GlimpseVectorEnv"
 )
-gymnasium.register(
-    "ram/Catch-v0",
-    entry_point="envs.catch:CatchEnv",
-    vector_entry_point="envs.catch:CatchVectorEnv",
-)
+gymnasium.register("ram/Catch-v0", entry_point="envs.catch:CatchEnv", vector_entry_point="envs.catch:CatchVectorEnv")

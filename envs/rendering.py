@@ -14,8 +14,11 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from envs.answer_schedule import Answer
 from envs.errors import InputError
+from envs.scene import SceneBatch
 from envs.sensor import Sensor
+from envs.splits import IGNORE_INDEX
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,7 +119,15 @@ def _frame(
     left = (frame.width - picture.width) // 2
     frame.paste(picture, (left, margin))
     frame.paste(overlay, (left - margin, 0), overlay)
-    _write_caption(frame, margin, strip, label, answer, unit)
+
+    draw, middle = ImageDraw.Draw(frame), frame.height - strip / 2
+    # The label has the left half, so that it does not change when the answer is added.
+    text, font = _fit_text(label, content_width / 2, unit)
+    draw.text((margin, middle), text, fill=_TEXT, font=font, anchor="lm")
+    if answer is not None:
+        sign, color = ("✓", _CORRECT) if answer == label else ("✗", _WRONG)
+        text, font = _fit_text(f"{sign} {answer}", content_width - font.getlength(text) - 8 * unit, unit)
+        draw.text((margin + content_width, middle), text, fill=color, font=font, anchor="rm")
     return np.array(frame)
 
 
@@ -197,19 +208,6 @@ class _Overlay:
         shape((left, top, right, bottom), outline=color, width=line)
 
 
-def _write_caption(frame: Image.Image, margin: int, strip: int, label: str, answer: str | None, unit: float) -> None:
-    """Writes the label and the answer, if any, in the strip at the bottom of the frame."""
-    draw = ImageDraw.Draw(frame)
-    left, right, middle = margin, frame.width - margin, frame.height - strip / 2
-    # The label has the left half, so that it does not change when the answer is added.
-    text, font = _fit_text(label, (right - left) / 2, unit)
-    draw.text((left, middle), text, fill=_TEXT, font=font, anchor="lm")
-    if answer is not None:
-        sign, color = ("✓", _CORRECT) if answer == label else ("✗", _WRONG)
-        text, font = _fit_text(f"{sign} {answer}", right - left - font.getlength(text) - 8 * unit, unit)
-        draw.text((right, middle), text, fill=color, font=font, anchor="rm")
-
-
 def _fit_text(text: str, width: float, unit: float) -> tuple[str, ImageFont.FreeTypeFont]:
     """Returns the text and the largest font in which it fits; truncated if it does not fit in the smallest."""
     for points in (15, 13, 11, 10):
@@ -230,6 +228,82 @@ def _font(bold: bool, points: float) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", name), max(points, 1))
 
 
+class EpisodeRecorder:
+    """Keeps the path and the answers of every row.
+
+    Args:
+        num_rows: the number of rows, B.
+        num_glimpses: the number of looks of an episode, T.
+        sensor: the sensor of the environment.
+        classes: the names of the answers.
+        answer: the kind of the answers.
+        device: of the locations.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        num_glimpses: int,
+        sensor: Sensor,
+        classes: Sequence[str],
+        answer: Answer | None,
+        device: torch.device,
+    ) -> None:
+        self._path = torch.zeros(num_rows, num_glimpses, 2, device=device)
+        self._answers: list[list[Tensor]] = [[] for _ in range(num_rows)]
+        self._sensor = sensor
+        self._classes = classes
+        self._answer = answer
+
+    def start(self, rows: Tensor, location: Tensor) -> None:
+        """Begins a record in the given rows (n,), at their first locations (n, 2)."""
+        self._path[rows, 0] = location
+        for row in rows.tolist():
+            self._answers[row] = []
+
+    def record(self, look: Tensor, location: Tensor, answer: Tensor | None, due: Tensor) -> None:
+        """Adds the location (B, 2) of each row's look (B,), and the answer (B, ...) of the rows where one was due."""
+        self._path.scatter_(1, look[:, None, None].expand(-1, 1, 2), location[:, None])
+        if answer is not None:
+            for row in due.nonzero().flatten().tolist():
+                self._answers[row].append(answer[row].clone())
+
+    def render(self, scenes: SceneBatch, row: int, look: int, dynamic: bool) -> np.ndarray:
+        """Draws a row's looks so far: (H, W, 3) uint8.
+
+        Args:
+            scenes: the scenes of all rows.
+            row: the row.
+            look: the index of its last look.
+            dynamic: whether the scene changes from look to look.
+        """
+        annotations = {name: value[row] for name, value in scenes.annotations.items()}
+        answers = self._answers[row]
+        return render_glimpses(
+            scenes.images[row // scenes.rows_per_image],
+            self._path[row, : look + 1],
+            self._sensor,
+            label=self._label_text(annotations),
+            answer=self._answer_text(annotations, answers),
+            target_box=annotations.get("target"),
+            answer_box=answers[-1] if self._answer == "box" and answers else None,
+            dynamic=dynamic,
+        )
+
+    def _label_text(self, annotations: dict[str, Tensor]) -> str:
+        if "label" in annotations:
+            labels = annotations["label"].flatten().tolist()
+            return " ".join(self._classes[label] for label in labels if label != IGNORE_INDEX)
+        return f"find {self._classes[int(annotations['goal'])]}" if "goal" in annotations else ""
+
+    def _answer_text(self, annotations: dict[str, Tensor], answers: list[Tensor]) -> str | None:
+        """The names of the classes answered: all of a sequence, the last one of a single label."""
+        if "label" not in annotations or self._answer not in ("label", "log_probs") or not answers:
+            return None
+        shown = answers if annotations["label"].ndim else answers[-1:]
+        return " ".join(self._classes[int(each if self._answer == "label" else each.argmax())] for each in shown)
+
+
 def grid(frames: Sequence[np.ndarray], columns: int, padding: int = 6) -> np.ndarray:
     """Arranges frames in rows with :func:`torchvision.utils.make_grid`; a single frame is returned without padding.
 
@@ -247,23 +321,21 @@ def grid(frames: Sequence[np.ndarray], columns: int, padding: int = 6) -> np.nda
     return make_grid(images, nrow=columns, padding=padding, pad_value=_GUTTER).permute(1, 2, 0).numpy()
 
 
-def location_heatmap(locations: Tensor, size: int = 128, bins: int = 32) -> np.ndarray:
+def location_heatmap(locations: Tensor, bins: int = 32) -> np.ndarray:
     """Draws a histogram of the locations of every glimpse: one panel each, left to right, y pointing down.
 
     The color (magma) of a cell shows the square root of its count, from 0 to the panel's maximum.
 
     Args:
         locations: (T, B, 2) float, (x, y); clamped to [-1, 1].
-        size: height and width of a panel in pixels, rounded down to a multiple of ``bins``.
-        bins: cells along each axis.
+        bins: cells along each axis, at most 128. A panel has 128 pixels, rounded down to a multiple of ``bins``.
 
     Returns:
         (H', W', 3) uint8.
     """
     from matplotlib import colormaps
 
-    unit = size / 128
-    margin, strip, cell = round(5 * unit), round(22 * unit), max(1, size // bins)
+    margin, strip, cell = 5, 22, 128 // bins
     panels = []
     for number, (x, y) in enumerate(locations.detach().cpu().float().clamp(-1, 1).permute(0, 2, 1).numpy(), start=1):
         counts, _, _ = np.histogram2d(y, x, bins=bins, range=[(-1, 1), (-1, 1)])
@@ -272,7 +344,7 @@ def location_heatmap(locations: Tensor, size: int = 128, bins: int = 32) -> np.n
         panel = Image.new("RGB", (heat.width + 2 * margin, heat.height + strip + margin), _BACKGROUND)
         panel.paste(heat, (margin, strip))
         center = (panel.width / 2, strip / 2)
-        ImageDraw.Draw(panel).text(center, f"glimpse {number}", fill=_TEXT, font=_font(False, 11 * unit), anchor="mm")
+        ImageDraw.Draw(panel).text(center, f"glimpse {number}", fill=_TEXT, font=_font(False, 11), anchor="mm")
         panels.append(np.array(panel))
     return grid(panels, len(panels))
 

@@ -80,6 +80,7 @@ class SceneBatch:
         annotations: tensors (B, ...), one row of each for every row of the environment.
         prepared: the images as the sensor needs them.
         images: (B / rows_per_image, C, H, W), if they are kept.
+        rows_per_image: see above.
     """
 
     annotations: dict[str, Tensor]
@@ -92,7 +93,7 @@ class SceneBatch:
     ) -> None:
         self._sensor = sensor
         self._context_size = context_size
-        self._rows_per_image = rows_per_image
+        self.rows_per_image = rows_per_image
         self._keep_images = keep_images
 
     def show(self, scene: Scene, rows: Tensor | None) -> None:
@@ -106,13 +107,13 @@ class SceneBatch:
         context = None
         if self._context_size:
             context = F.adaptive_avg_pool2d(scene.images, self._context_size)
-            context = context.repeat_interleave(self._rows_per_image, 0)
+            context = context.repeat_interleave(self.rows_per_image, 0)
         if rows is None:
             self.prepared, self.annotations, self._context = prepared, dict(scene.annotations), context
             if self._keep_images:
                 self.images = scene.images.clone()
             return
-        images = rows[:: self._rows_per_image] // self._rows_per_image
+        images = rows[:: self.rows_per_image] // self.rows_per_image
         for held, new in zip(self.prepared.maps, prepared.maps, strict=True):
             held[images] = new  # in place, because these maps are never handed out
         self.annotations = {

@@ -15,7 +15,6 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from envs.answer_schedule import Answer, AnswerSchedule
-from envs.episode_recorder import EpisodeRecorder
 from envs.errors import InputError
 from envs.images import ImageSource, load_split, resolve_source
 from envs.interface import (
@@ -26,10 +25,10 @@ from envs.interface import (
     parse_actions,
     parse_context_size,
     parse_reset_options,
-    to_numpy,
     to_output,
 )
 from envs.random import EpisodeSeeds, RowRandom
+from envs.rendering import EpisodeRecorder
 from envs.rewards import CheckedReward, Reward, Transition
 from envs.rewards.answers import CorrectAnswer
 from envs.scene import DynamicScenes, Scene, SceneBatch
@@ -95,11 +94,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         InputError: an option is out of range, or the options do not fit one another.
     """
 
-    metadata = {
-        "render_modes": ["rgb_array"],
-        "render_fps": 2,
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 2, "autoreset_mode": AutoresetMode.NEXT_STEP}
 
     _observation: dict[str, Tensor]
 
@@ -155,18 +150,17 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._finished = self._look > 0
         self._log_probs = torch.zeros(num_envs, len(self.classes), device=self.device)  # of the last answer
         # The rollouts of a dynamic scene diverge, so that they cannot share one image.
-        self._rows_per_image = 1 if self._dynamic else rollouts_per_image
-        self._shown = SceneBatch(self.sensor, self.context_size, self._rows_per_image, render_mode is not None)
+        rows_per_image = 1 if self._dynamic else rollouts_per_image
+        self._shown = SceneBatch(self.sensor, self.context_size, rows_per_image, render_mode is not None)
         self._checked_reward = CheckedReward(self.reward, self._example_transition(example.annotations))
         self._recorder = None
         if render_mode:
             self._recorder = EpisodeRecorder(num_envs, num_glimpses, self.sensor, self.classes, answer, self.device)
 
     def _check_options(self, glimpses_per_answer: int) -> None:
-        check_integer("env.num_envs", self.num_envs, 1)
-        check_integer("env.num_glimpses", self.num_glimpses, 1)
+        for name in ("num_envs", "num_glimpses", "rollouts_per_image"):
+            check_integer(f"env.{name}", getattr(self, name), 1)
         check_integer("env.glimpses_per_answer", glimpses_per_answer, 1)
-        check_integer("env.rollouts_per_image", self.rollouts_per_image, 1)
         check_split(self.split)
         check_choice("env.answer", self.answer, (None, *get_args(Answer)))
         check_choice("env.first_location", self.first_location, ("random", "center"))
@@ -284,14 +278,14 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             self._observation = self._shown.observe(self._location, self._look)
         final, rewarded = {}, active
         if self.autoreset_mode is AutoresetMode.SAME_STEP and last.any():
-            info = self._info(components, last)
-            final, rewarded = make_final_info(self._observation, info, last, self.output), ~last
+            final = make_final_info(self._observation, self._info(components, last), last, self.output)
+            rewarded = ~last
             self._start(last)
             self._observation = self._shown.observe(self._location, self._look)
-        results: tuple[Any, ...] = (reward, terminated, torch.zeros_like(terminated))
-        if self.output == "numpy":
-            results = tuple(map(to_numpy, results))
-        return to_output(self._observation, self.output), *results, self._info(components, rewarded) | final
+        results = {"reward": reward, "terminated": terminated, "truncated": torch.zeros_like(terminated)}
+        reward, terminated, truncated = to_output(results, self.output).values()
+        info = self._info(components, rewarded) | final
+        return to_output(self._observation, self.output), reward, terminated, truncated, info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Returns one (H, W, 3) uint8 picture a row: the image dimmed, the windows lit, the path and the answers."""
@@ -300,7 +294,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if self._seeds is None:
             raise InputError("Call reset before render.")
         return tuple(
-            self._recorder.render(self._shown, row, row // self._rows_per_image, look, self._dynamic is not None)
+            self._recorder.render(self._shown, row, look, self._dynamic is not None)
             for row, look in enumerate(self._look.tolist())
         )
 

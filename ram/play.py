@@ -11,14 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from envs.errors import InputError
-from envs.images.image_io import map_image_files, read_padded
+from envs.images.image_io import map_image_files, read_image
 from envs.rendering import save_png
 from ram.command_line import import_from_current_folder, positional_arguments, report_errors
 from ram.config import assignments
 from ram.inference.captions import ImageCaptioner
-from ram.inference.load import load_model
 from ram.plots.captions import caption_strips
-from ram.run_folder import RunFolder
+from ram.run_folder import RunFolder, load_model
 
 _USAGE = "python -m ram.play run=DIR image=FILE"
 
@@ -35,7 +34,7 @@ def main() -> None:
         if not isinstance(model, ImageCaptioner):
             raise InputError(f"{run.path} is not a run of a captioner: name a run of task=caption.")
         channels, height, width = model.image_shape
-        (image,) = map_image_files(lambda file: read_padded(file, channels, (height, width)), [path])
+        (image,) = map_image_files(lambda file: read_image(file, channels, (height, width)), [path])
         captions, weights = model.caption_with_weights(image[None])
         print(model.corpus.detokenize(captions[0]))
         if weights is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import ImageSet
-from envs.images.image_io import map_image_files, paste_center, read_header, read_image
+from envs.images.image_io import map_image_files, read_header, read_image
 from envs.random import RowRandom
 from envs.splits import Split, check_shares, check_split, split_indices
 from envs.validation import parse_pair
@@ -78,9 +78,9 @@ class Folder:
                 f"The {len(chosen)} images of images.root={self.root} with {height} x {width} pixels do not fit into "
                 "memory: set a smaller images.size."
             ) from error
-        read = partial(read_image, channels=channels, size=size)
+        read = partial(read_image, channels=channels, size=(height, width), resize=size is not None)
         for image, pixels in zip(images, map_image_files(read, [path for path, _ in chosen]), strict=True):
-            paste_center(pixels, image)
+            image.copy_(pixels)
         labels = torch.tensor([label for _, label in chosen])
         augmentation = self.augmentation if split == "train" else None
         return ImageSet(images.to(device), labels.to(device), classes, augmentation)

@@ -46,16 +46,17 @@ def read_header(path: Path) -> tuple[int, int, bool]:
         return height, width, image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
 
 
-def read_image(path: Path, channels: int, size: tuple[int, int] | None) -> Tensor:
-    """Decodes an image, applies its EXIF rotation, and blends transparent pixels with black.
+def read_image(path: Path, channels: int, size: tuple[int, int], resize: bool = True) -> Tensor:
+    """Decodes an image, applies its EXIF rotation, blends transparent pixels with black, and pads it with black.
 
     Args:
         path: the file.
         channels: 1 for grayscale, 3 for RGB.
-        size: (height, width) that the image is resized to fit, keeping its aspect ratio; None keeps its own size.
+        size: (height, width) of the result.
+        resize: whether to resize the image to fit, keeping its aspect ratio; otherwise it must not be larger.
 
     Returns:
-        (C, h, w) uint8; with a size, h and w are at most that, and one of them equals it.
+        (C, height, width) uint8, with the image in the center.
     """
     with _open(path) as opened:
         image = _to_8_bit(ImageOps.exif_transpose(opened))
@@ -63,24 +64,13 @@ def read_image(path: Path, channels: int, size: tuple[int, int] | None) -> Tenso
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "black"), image)
     image = image.convert("L" if channels == 1 else "RGB")
-    if size is not None:
+    if resize:
         scale = min(size[0] / image.height, size[1] / image.width)
         resized = max(1, round(image.width * scale)), max(1, round(image.height * scale))
         image = image.resize(resized, Image.Resampling.BILINEAR)
-    return torch.from_numpy(np.array(image)).view(image.height, image.width, channels).permute(2, 0, 1)
-
-
-def read_padded(path: Path, channels: int, size: tuple[int, int]) -> Tensor:
-    """Decodes an image, resizes it to fit a size with its aspect ratio, and pads it with black: (C, *size) uint8."""
-    image = torch.zeros(channels, *size, dtype=torch.uint8)
-    paste_center(read_image(path, channels, size), image)
-    return image
-
-
-def paste_center(pixels: Tensor, image: Tensor) -> None:
-    """Copies pixels (C, h, w) into the center of an image (C, H, W), in place; h <= H and w <= W."""
-    top, left = ((outer - inner) // 2 for outer, inner in zip(image.shape[1:], pixels.shape[1:], strict=True))
-    image[:, top : top + pixels.shape[1], left : left + pixels.shape[2]] = pixels
+    padded = Image.new(image.mode, size[::-1])
+    padded.paste(image, ((size[1] - image.width) // 2, (size[0] - image.height) // 2))
+    return torch.from_numpy(np.array(padded)).view(*size, channels).permute(2, 0, 1).contiguous()
 
 
 @contextmanager

@@ -60,27 +60,10 @@ class Transition:
             ``speed``, ``paddle`` and ``over``; see :class:`envs.catch.CatchScenes`.
     """
 
-    location: Tensor
-    previous_location: Tensor
-    step: Tensor
-    stop: Tensor
-    due: Tensor
-    last: Tensor
-    answer: Tensor
-    log_probs: Tensor
-    previous_log_probs: Tensor
-    label: Tensor
-    target: Tensor
-    goal: Tensor
-    boxes: Tensor
-    labels: Tensor
-    present: Tensor
-    caught: Tensor
-
     def __init__(self, **fields: Tensor) -> None:
         self.__dict__.update(fields)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Tensor:
         fields = ", ".join(sorted(self.__dict__))
         remedy = _REMEDIES.get(name, "choose other scenes, or another reward")
         raise MissingField(f"transition.{name} is not available here ({remedy}); the available fields are {fields}.")

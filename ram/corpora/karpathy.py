@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from envs.errors import InputError
-from envs.images.image_io import map_image_files, read_padded
+from envs.images.image_io import map_image_files, read_image
 from envs.splits import Split, check_split
 from envs.validation import check_positive_integers
 from ram.corpora import CaptionCorpus, Captions, Tokens, tokenize
@@ -70,7 +70,7 @@ class KarpathyCaptions(CaptionCorpus):
         if not any(captions):
             raise InputError(f"{path} has only empty captions in the {split} split.")
         paths = [self._find(path, entry) for entry, kept in zip(entries, captions, strict=True) if kept]
-        read = partial(read_padded, channels=self.channels, size=(self.size, self.size))
+        read = partial(read_image, channels=self.channels, size=(self.size, self.size))
         images = torch.stack(list(map_image_files(read, paths)))
         return Captions(images, tuple(filter(None, captions)))
 

@@ -187,7 +187,7 @@ def test_grid_arranges_frames_in_rows():
 def test_the_heatmap_is_brightest_at_the_most_frequent_locations():
     # Glimpse 1 is always at the bottom left; a quarter of glimpses 2 at the top right, the others at the top left.
     path = torch.tensor([[(-1.0, 1.0)] * 4, [(1.0, -1.0), (-1.0, -1.0), (-1.0, -1.0), (-9.0, -9.0)]])
-    sheet = location_heatmap(path, size=128, bins=4).astype(int)
+    sheet = location_heatmap(path, bins=4).astype(int)
     width = 128 + 2 * 5
     assert sheet.shape == (6 + 22 + 128 + 5 + 6, 6 + 2 * (width + 6), 3)
 
