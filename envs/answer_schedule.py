@@ -57,8 +57,14 @@ class AnswerSchedule:
             raise InputError("env.answer=box needs scenes with a target object: set env.answer=label.")
         if horizon is not None:
             self._check_dynamic(horizon, answer)
-        if self.num_answers > 1:
-            self._check_sequence(stop)
+        needed = self.glimpses_per_answer * self.num_answers
+        if self.num_answers > 1 and stop:
+            raise InputError("env.stop=true ends an episode with one answer, but these scenes have several.")
+        if self.num_answers > 1 and num_glimpses < needed:
+            raise InputError(
+                f"These scenes have up to {self.num_answers} answers: with env.glimpses_per_answer="
+                f"{self.glimpses_per_answer} set env.num_glimpses to at least {needed}, not {num_glimpses}."
+            )
 
     def _check_dynamic(self, horizon: int, answer: Answer | None) -> None:
         """Refuses options that do not fit scenes that change with every answer."""
@@ -70,17 +76,6 @@ class AnswerSchedule:
             raise InputError(
                 f"These scenes end after {horizon} answers: set env.num_glimpses to at least {horizon}, "
                 f"not {self.num_glimpses}."
-            )
-
-    def _check_sequence(self, stop: bool) -> None:
-        """Refuses options that do not fit scenes with several answers."""
-        needed = self.glimpses_per_answer * self.num_answers
-        if stop:
-            raise InputError("env.stop=true ends an episode with one answer, but these scenes have several.")
-        if self.num_glimpses < needed:
-            raise InputError(
-                f"These scenes have up to {self.num_answers} answers: with env.glimpses_per_answer="
-                f"{self.glimpses_per_answer} set env.num_glimpses to at least {needed}, not {self.num_glimpses}."
             )
 
     def is_due(self, look: int) -> bool:

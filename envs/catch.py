@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from envs.errors import InputError
 from envs.random import RowRandom
-from envs.rewards.caught import Caught
+from envs.rewards import Transition
 from envs.scene import Scene
 from envs.sensor import GlimpseSensor
 from envs.single_env import GlimpseEnv
@@ -82,9 +82,7 @@ class CatchScenes:
     paddle_width: int
     count: int
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return MOVES
+    classes: ClassVar[tuple[str, ...]] = MOVES
 
     @property
     def horizon(self) -> int:
@@ -123,6 +121,14 @@ class CatchScenes:
         distance = column - paddle
         caught = over & (distance >= 0) & (distance < self.paddle_width)
         return Scene(screen, {"ball": ball, "speed": speed, "paddle": paddle, "over": over, "caught": caught})
+
+
+@dataclass(frozen=True)
+class Caught:
+    """r = 1 when the ball lands on the paddle, else 0 (Mnih et al. 2014, section 4.2)."""
+
+    def __call__(self, transition: Transition) -> Tensor:
+        return transition.caught.float()
 
 
 class CatchVectorEnv(GlimpseVectorEnv):

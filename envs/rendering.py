@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -228,10 +229,11 @@ def _font(bold: bool, points: float) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", name), max(points, 1))
 
 
+@dataclass(eq=False)
 class EpisodeRecorder:
     """Keeps the path and the answers of every row.
 
-    Args:
+    Attributes:
         num_rows: the number of rows, B.
         num_glimpses: the number of looks of an episode, T.
         sensor: the sensor of the environment.
@@ -240,20 +242,16 @@ class EpisodeRecorder:
         device: of the locations.
     """
 
-    def __init__(
-        self,
-        num_rows: int,
-        num_glimpses: int,
-        sensor: Sensor,
-        classes: Sequence[str],
-        answer: Answer | None,
-        device: torch.device,
-    ) -> None:
-        self._path = torch.zeros(num_rows, num_glimpses, 2, device=device)
-        self._answers: list[list[Tensor]] = [[] for _ in range(num_rows)]
-        self._sensor = sensor
-        self._classes = classes
-        self._answer = answer
+    num_rows: int
+    num_glimpses: int
+    sensor: Sensor
+    classes: Sequence[str]
+    answer: Answer | None
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self._path = torch.zeros(self.num_rows, self.num_glimpses, 2, device=self.device)
+        self._answers: list[list[Tensor]] = [[] for _ in range(self.num_rows)]
 
     def start(self, rows: Tensor, location: Tensor) -> None:
         """Begins a record in the given rows (n,), at their first locations (n, 2)."""
@@ -282,26 +280,26 @@ class EpisodeRecorder:
         return render_glimpses(
             scenes.images[row // scenes.rows_per_image],
             self._path[row, : look + 1],
-            self._sensor,
+            self.sensor,
             label=self._label_text(annotations),
             answer=self._answer_text(annotations, answers),
             target_box=annotations.get("target"),
-            answer_box=answers[-1] if self._answer == "box" and answers else None,
+            answer_box=answers[-1] if self.answer == "box" and answers else None,
             dynamic=dynamic,
         )
 
     def _label_text(self, annotations: dict[str, Tensor]) -> str:
         if "label" in annotations:
             labels = annotations["label"].flatten().tolist()
-            return " ".join(self._classes[label] for label in labels if label != IGNORE_INDEX)
-        return f"find {self._classes[int(annotations['goal'])]}" if "goal" in annotations else ""
+            return " ".join(self.classes[label] for label in labels if label != IGNORE_INDEX)
+        return f"find {self.classes[int(annotations['goal'])]}" if "goal" in annotations else ""
 
     def _answer_text(self, annotations: dict[str, Tensor], answers: list[Tensor]) -> str | None:
         """The names of the classes answered: all of a sequence, the last one of a single label."""
-        if "label" not in annotations or self._answer not in ("label", "log_probs") or not answers:
+        if "label" not in annotations or self.answer not in ("label", "log_probs") or not answers:
             return None
         shown = answers if annotations["label"].ndim else answers[-1:]
-        return " ".join(self._classes[int(each if self._answer == "label" else each.argmax())] for each in shown)
+        return " ".join(self.classes[int(each if self.answer == "label" else each.argmax())] for each in shown)
 
 
 def grid(frames: Sequence[np.ndarray], columns: int, padding: int = 6) -> np.ndarray:

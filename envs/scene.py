@@ -67,34 +67,29 @@ class DynamicScenes(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class SceneBatch:
     """Holds the current scene of every row and reads patches from it.
 
-    Args:
+    Attributes:
         sensor: the sensor that reads the images.
         context_size: (height, width) of the coarse view, or None.
         rows_per_image: adjacent rows that show the same image.
         keep_images: whether to keep the images, for rendering.
-
-    Attributes:
         annotations: tensors (B, ...), one row of each for every row of the environment.
         prepared: the images as the sensor needs them.
         images: (B / rows_per_image, C, H, W), if they are kept.
-        rows_per_image: see above.
     """
 
-    annotations: dict[str, Tensor]
-    prepared: PreparedImages
-    images: Tensor
-    _context: Tensor | None  # (B, C, h', w')
+    sensor: Sensor
+    context_size: tuple[int, int] | None
+    rows_per_image: int
+    keep_images: bool
 
-    def __init__(
-        self, sensor: Sensor, context_size: tuple[int, int] | None, rows_per_image: int, keep_images: bool
-    ) -> None:
-        self._sensor = sensor
-        self._context_size = context_size
-        self.rows_per_image = rows_per_image
-        self._keep_images = keep_images
+    annotations: dict[str, Tensor] = field(init=False)
+    prepared: PreparedImages = field(init=False)
+    images: Tensor = field(init=False)
+    _context: Tensor | None = field(init=False)  # (B, C, h', w')
 
     def show(self, scene: Scene, rows: Tensor | None) -> None:
         """Replaces the scenes of the given rows, or of all.
@@ -103,14 +98,14 @@ class SceneBatch:
             scene: annotations for every row, images for every ``rows_per_image`` rows.
             rows: (n,) int64, whole groups of rows that show one image; None for all rows.
         """
-        prepared = self._sensor.prepare(scene.images)
+        prepared = self.sensor.prepare(scene.images)
         context = None
-        if self._context_size:
-            context = F.adaptive_avg_pool2d(scene.images, self._context_size)
+        if self.context_size:
+            context = F.adaptive_avg_pool2d(scene.images, self.context_size)
             context = context.repeat_interleave(self.rows_per_image, 0)
         if rows is None:
             self.prepared, self.annotations, self._context = prepared, dict(scene.annotations), context
-            if self._keep_images:
+            if self.keep_images:
                 self.images = scene.images.clone()
             return
         images = rows[:: self.rows_per_image] // self.rows_per_image
@@ -121,7 +116,7 @@ class SceneBatch:
         }
         if context is not None and self._context is not None:
             self._context = self._context.index_copy(0, rows, context)
-        if self._keep_images:
+        if self.keep_images:
             self.images[images] = scene.images
 
     def advance(self, scenes: DynamicScenes, answer: Tensor, active: Tensor) -> None:
@@ -135,7 +130,7 @@ class SceneBatch:
 
     def observe(self, location: Tensor, look: Tensor) -> dict[str, Tensor]:
         """Returns the observation at the locations (B, 2) of the looks with the given indices (B,)."""
-        observation = {"patches": self._sensor(self.prepared, location), "location": location, "step": look}
+        observation = {"patches": self.sensor(self.prepared, location), "location": location, "step": look}
         if "goal" in self.annotations:
             observation["goal"] = self.annotations["goal"]
         if self._context is not None:

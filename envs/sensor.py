@@ -120,7 +120,8 @@ class GlimpseSensor:
         self.patch_size = parse_pair("sensor.patch_size", patch_size, 1)
         self.num_scales, self.factor = num_scales, factor
         # Half the largest window, for a glimpse at the border.
-        self._padding = tuple(side * factor ** (num_scales - 1) // 2 for side in self.patch_size)
+        height, width = (side * factor ** (num_scales - 1) // 2 for side in self.patch_size)
+        self._padding = height, width
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
         """Returns the shape of one observation: (scales, C, h, w)."""
@@ -132,14 +133,7 @@ class GlimpseSensor:
         Args:
             images: (B, C, H, W) float.
         """
-        sums = F.pad(images, (self._padding[1],) * 2 + (self._padding[0],) * 2)
-        maps = [sums]
-        for k in range(1, self.num_scales):
-            # A window of scale k consists of factor x factor adjacent windows of scale k - 1.
-            for dim in (-1, -2):
-                sums = _sum_shifted(sums, dim, self.factor, self.factor ** (k - 1))
-            maps.append(sums / self.factor ** (2 * k))
-        return PreparedImages(tuple(maps), images.shape[-2], images.shape[-1])
+        return _prepare(images, self._padding, self.num_scales, self.factor)
 
     def __call__(self, prepared: PreparedImages, locations: Tensor) -> Tensor:
         """Extracts the patches at given locations.
@@ -224,13 +218,7 @@ class LogPolarSensor:
 
     def prepare(self, images: Tensor) -> PreparedImages:
         """Pads images (B, C, H, W) and averages them over squares of every size."""
-        sums = F.pad(images, (self._padding,) * 4)
-        maps = [sums]
-        for k in range(1, self._resolution[-1] + 1):
-            for dim in (-1, -2):
-                sums = _sum_shifted(sums, dim, 2, 2 ** (k - 1))
-            maps.append(sums / 4**k)
-        return PreparedImages(tuple(maps), images.shape[-2], images.shape[-1])
+        return _prepare(images, (self._padding, self._padding), self._resolution[-1] + 1, 2)
 
     def __call__(self, prepared: PreparedImages, locations: Tensor) -> Tensor:
         """Extracts the patches at given locations.
@@ -262,6 +250,21 @@ class LogPolarSensor:
         center = pixel_coordinates(locations, height, width)[:, None].flip(-1)
         radius = self._discs.to(center.device)[:, None]
         return torch.cat([(center - radius).round(), (center + radius).round() + 1], dim=-1).long()
+
+
+def _prepare(images: Tensor, padding: tuple[int, int], count: int, factor: int) -> PreparedImages:
+    """Pads images (B, C, H, W) above and below, left and right, and averages them over squares of ``factor**k`` pixels.
+
+    There is one map for each k in 0 .. count - 1.
+    """
+    sums = F.pad(images, (padding[1],) * 2 + (padding[0],) * 2)
+    maps = [sums]
+    for k in range(1, count):
+        # A square of factor**k pixels consists of factor x factor adjacent squares of factor**(k - 1).
+        for dim in (-1, -2):
+            sums = _sum_shifted(sums, dim, factor, factor ** (k - 1))
+        maps.append(sums / factor ** (2 * k))
+    return PreparedImages(tuple(maps), images.shape[-2], images.shape[-1])
 
 
 def _sum_shifted(values: Tensor, dim: int, count: int, distance: int) -> Tensor:

@@ -79,22 +79,19 @@ class GlimpseVecEnv(VecEnv):
         return images or [None] * self.num_envs
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [self._find(attr_name)] * self._count(indices)
+        return [self._find(attr_name)] * len(self._get_indices(indices))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         setattr(self.env.unwrapped, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        return [self._find(method_name)(*method_args, **method_kwargs)] * self._count(indices)
+        return [self._find(method_name)(*method_args, **method_kwargs)] * len(self._get_indices(indices))
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: Any = None) -> list[bool]:
-        return [False] * self._count(indices)
+        return [False] * len(self._get_indices(indices))
 
     def _find(self, name: str) -> Any:
         return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
-
-    def _count(self, indices: Any) -> int:
-        return len(list(self._get_indices(indices)))
 
 
 def _by_row(info: dict[str, Any], rows: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -26,18 +26,6 @@ from envs.interface import check_action_keys
 from envs.single_env import GlimpseEnv
 from envs.validation import parse_floats, parse_integers, parse_tensor, shape_and_dtype
 from envs.vector_env import GlimpseVectorEnv
-
-
-class _Transform(Protocol):
-    """A transformation of actions, which the single and the vector version of a wrapper share."""
-
-    def space(self, inner: spaces.Space) -> spaces.Space:
-        """Returns the space of one row's new actions; ``inner`` is that of the wrapped environment."""
-        ...
-
-    def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> dict[str, Any]:
-        """Returns the actions (B, ...) of the wrapped environment for new actions of B rows."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,12 +72,9 @@ class _FlattenAction:
         parts = _ordered_parts(inner)
         if _all_discrete(parts):
             return spaces.MultiDiscrete([_size(part) for part in parts.values()])
-        low, high = [], []
-        for part in parts.values():
-            box = part if isinstance(part, spaces.Box) else spaces.Box(-1, 1, (_size(part),), np.float32)
-            low.append(box.low)
-            high.append(box.high)
-        return spaces.Box(np.concatenate(low), np.concatenate(high), dtype=np.float32)
+        boxes = [part if isinstance(part, spaces.Box) else spaces.Box(-1, 1, (_size(part),)) for part in parts.values()]
+        low, high = (np.concatenate([getattr(box, bound) for box in boxes]) for bound in ("low", "high"))
+        return spaces.Box(low, high, dtype=np.float32)
 
     def __call__(self, actions: Any, inner: spaces.Space, env: GlimpseVectorEnv) -> dict[str, Any]:
         parts, rows = _ordered_parts(inner), env.num_envs
@@ -107,6 +92,14 @@ class _FlattenAction:
             name: value.argmax(1) if isinstance(part, spaces.Discrete) else value
             for (name, part), value in zip(parts.items(), values.split(sizes, dim=1), strict=True)
         }
+
+
+_Transform = _RelativeLocation | _GridAction | _FlattenAction
+"""A transformation of actions, which the single and the vector version of a wrapper share.
+
+Its ``space(inner)`` is the space of one row's new actions, where ``inner`` is that of the wrapped environment. A call
+returns the actions (B, ...) of the wrapped environment for new actions of B rows.
+"""
 
 
 class _SingleWrapper(gymnasium.ActionWrapper, RecordConstructorArgs):

@@ -16,6 +16,9 @@ from envs.random import RowRandom
 from envs.scene import Scene, SceneSet
 from envs.splits import IGNORE_INDEX, Split, check_split
 
+Augmentation = Callable[[Tensor, RowRandom], Tensor]
+"""A random transform ``augmentation(images, random)`` of a batch of images."""
+
 _loaded: WeakValueDictionary[Any, SceneSet] = WeakValueDictionary()
 
 
@@ -33,7 +36,7 @@ class ImageSet:
     images: Tensor
     labels: Tensor
     classes: tuple[str, ...]
-    augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or len(self.images) == 0:
@@ -95,18 +98,16 @@ def resolve_source(images: str | ImageSource) -> ImageSource:
     except (ImportError, ValueError) as error:
         raise InputError(f"images={images!r} names no image source: envs.images.{images} defines none.") from error
     try:
-        source: ImageSource = defined()
+        return defined()
     except TypeError as error:
         raise InputError(
             f"images={images!r} needs options: pass an instance of envs.images.{images}.{defined.__name__} instead."
         ) from error
-    return source
 
 
 def load_split(source: ImageSource, split: Split, device: torch.device | str) -> SceneSet:
     """Loads a split, or returns the one in memory if an equal source has loaded it and it is still in use."""
     key = (source, split, str(device))
-    scenes = _loaded.get(key)
-    if scenes is None:
+    if (scenes := _loaded.get(key)) is None:
         scenes = _loaded[key] = source.load(split, device)
     return scenes

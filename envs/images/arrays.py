@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet
-from envs.random import RowRandom
+from envs.images import Augmentation, ImageSet
 from envs.splits import Split, check_shares, check_split, split_indices
 from envs.validation import parse_images, parse_integers, shape_and_dtype
 
@@ -56,7 +55,7 @@ class Arrays:
     path: str | None = None
     validation_share: float = 0.1
     test_share: float = 0.1
-    augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if (self.path is None) == all(getattr(self, name) is None for name in _NAMES):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -14,11 +13,6 @@ from envs.errors import InputError
 from envs.random import RowRandom
 
 _NODES = 5  # control points of the elastic displacement along each axis
-_REFLECTIONS: tuple[Callable[[Tensor], Tensor], ...] = (
-    lambda images: images.mT,
-    lambda images: images.flip(-1),
-    lambda images: images.flip(-2),
-)  # applied or not, independently, they give the eight symmetries of the square
 
 
 @dataclass(frozen=True)
@@ -114,9 +108,11 @@ def _random_symmetry(images: Tensor, random: RowRandom) -> Tensor:
     height, width = images.shape[-2:]
     if height != width:
         raise InputError(f"augmentation.square_symmetries needs square images, got {height} x {width} pixels.")
-    for coin, reflect in zip(random.uniform("augmentation/symmetries", 3).T, _REFLECTIONS, strict=True):
-        images = torch.where(coin[:, None, None, None] < 0.5, images, reflect(images))
-    return images
+    # Three reflections, applied or not independently, give the eight symmetries of the square.
+    keep = random.uniform("augmentation/symmetries", 3, 1, 1, 1) < 0.5
+    images = torch.where(keep[:, 0], images, images.mT)
+    images = torch.where(keep[:, 1], images, images.flip(-1))
+    return torch.where(keep[:, 2], images, images.flip(-2))
 
 
 def _interpolation_matrix(size: int, device: torch.device) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +25,7 @@ class CIFAR10(TorchvisionSource):
         *("dog", "frog", "horse", "ship", "truck"),
     )
 
-    def files(self, train: bool) -> Mapping[str, str | None]:
+    def files(self, train: bool) -> dict[str, str | None]:
         """Returns the files of the archive, training and test batches and class names, with their MD5."""
         meta = datasets.CIFAR10.meta["filename"], datasets.CIFAR10.meta["md5"]
         return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,4 +16,4 @@ class FashionMNIST(MNIST):
 
     dataset: ClassVar[Any] = datasets.FashionMNIST
     classes: ClassVar[tuple[str, ...]] = tuple(datasets.FashionMNIST.classes)
-    md5: ClassVar[Mapping[str, str | None]] = dict.fromkeys(MNIST.md5)  # checksums are published for the archives only
+    md5: ClassVar[dict[str, str | None]] = dict.fromkeys(MNIST.md5)  # checksums are published for the archives only

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,12 +10,10 @@ from typing import cast
 
 import torch
 from PIL import Image
-from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet
+from envs.images import Augmentation, ImageSet
 from envs.images.image_io import map_image_files, read_header, read_image
-from envs.random import RowRandom
 from envs.splits import Split, check_shares, check_split, split_indices
 from envs.validation import parse_pair
 
@@ -44,7 +42,7 @@ class Folder:
     channels: int | None = None
     validation_share: float = 0.1
     test_share: float = 0.1
-    augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if not self.root:

@@ -6,7 +6,6 @@ stroke width, contrast and noise. No font family is in two splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.images import ImageSet
-from envs.random import RowRandom
+from envs.images import Augmentation, ImageSet
 from envs.splits import Split, check_split
 from envs.validation import check_integer
 
@@ -74,7 +72,7 @@ class Glyphs:
     contrast: float = 0.5
     noise: float = 0.05
     seed: int = 0
-    augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         for name in ("height", "boldness"):  # a configuration gives lists, which have no hash

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,14 +23,14 @@ class MNIST(TorchvisionSource):
     dataset: ClassVar[Any] = datasets.MNIST
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
     # torchvision verifies the archives when it downloads them, but not the extracted files.
-    md5: ClassVar[Mapping[str, str | None]] = {
+    md5: ClassVar[dict[str, str | None]] = {
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
         "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
         "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
         "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
     }
 
-    def files(self, train: bool) -> Mapping[str, str | None]:
+    def files(self, train: bool) -> dict[str, str | None]:
         """Returns the four extracted files with their MD5."""
         return {f"{self.dataset.__name__}/raw/{name}": md5 for name, md5 in self.md5.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ class SVHN(TorchvisionSource):
     dataset: ClassVar[Any] = datasets.SVHN
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
-    def files(self, train: bool) -> Mapping[str, str | None]:
+    def files(self, train: bool) -> dict[str, str | None]:
         """Returns the file of the training or test set with its MD5."""
         _, name, md5 = datasets.SVHN.split_list["train" if train else "test"]
         return {name: md5}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,7 @@ from torch import Tensor
 from torchvision.datasets.utils import check_integrity
 
 from envs.errors import InputError
-from envs.images import ImageSet
-from envs.random import RowRandom
+from envs.images import Augmentation, ImageSet
 from envs.splits import Split, check_split, split_indices
 
 
@@ -36,7 +35,7 @@ class TorchvisionSource(ABC):
 
     root: str = "data"
     validation_share: float = 0.1
-    augmentation: Callable[[Tensor, RowRandom], Tensor] | None = None
+    augmentation: Augmentation | None = None
 
     dataset: ClassVar[Any]  # torchvision's class
     classes: ClassVar[tuple[str, ...]]
@@ -70,7 +69,7 @@ class TorchvisionSource(ABC):
         return ImageSet(images.contiguous().to(device), labels.to(device), self.classes, augmentation)
 
     @abstractmethod
-    def files(self, train: bool) -> Mapping[str, str | None]:
+    def files(self, train: bool) -> dict[str, str | None]:
         """Returns the files that are downloaded together: paths under root, each with its MD5 or None."""
 
     @abstractmethod

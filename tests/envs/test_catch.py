@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs import CatchEnv, CatchVectorEnv, GlimpseVectorEnv, InputError
-from envs.catch import MOVES, Catch, CatchScenes
+from envs.catch import MOVES, Catch, CatchScenes, Caught
 from envs.images import glyphs
 from envs.random import RowRandom
-from envs.rewards.caught import Caught
 from tests.envs.helpers import DISABLED, NEXT_STEP, SAME_STEP, actions, assert_same, row
 
 LEFT, STAY, RIGHT = range(3)
