@@ -17,8 +17,7 @@ from envs.errors import InputError
 from envs.rendering import save_png
 from ram.command_line import positional_arguments, report_errors
 from ram.config import assignments
-from ram.plots.comparison import comparison_bars
-from ram.plots.curves import accuracy_by_length
+from ram.plots.curves import accuracy_by_length, comparison_bars
 from ram.training.comparison import compare, table
 
 _USAGE = "python -m ram.compare DIR ... [metric=NAME] [picture=FILE]"

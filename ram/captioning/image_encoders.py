@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.validation import check_positive_integers, check_probability
 from ram.attention.positions import SinusoidalPositions
-from ram.sequence import interfaces, transformer
+from ram.sequence.interfaces import Encoder, IdentityEncoder
+from ram.sequence.transformer import TransformerEncoder
 
 
 class ImageEncoder(nn.Module):
@@ -38,42 +39,7 @@ class ImageEncoder(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} does not implement forward.")
 
 
-class LearnedCells(ImageEncoder):
-    """Base class of encoders of cells of equal size, with learned position embeddings and a sequence encoder.
-
-    Args:
-        image_shape: (C, H, W).
-        cells: network that maps images to the cells (B, D, rows, columns).
-        cell_size: height and width of a cell in pixels.
-        size: size D of a cell.
-        encoder: builds the sequence encoder of the cells from their size.
-    """
-
-    def __init__(
-        self,
-        image_shape: tuple[int, int, int],
-        cells: nn.Module,
-        cell_size: int,
-        size: int,
-        encoder: Callable[[int], interfaces.Encoder],
-    ) -> None:
-        super().__init__(image_shape)
-        self.cells, self.grid = cells, (image_shape[1] // cell_size, image_shape[2] // cell_size)
-        self.positions = _position_embeddings(self.grid, size)
-        self.encoder = encoder(size)
-        self.output_size = self.encoder.output_size
-
-    def forward(self, images: Tensor) -> Tensor:
-        cells = self.cells(images).flatten(2).mT + self.positions
-        encoded = self.encoder(cells, torch.full((len(cells),), cells.shape[1], device=cells.device))
-        if encoded.log_prob is not None:
-            raise InputError(
-                "image_encoder.encoder.select must be soft: hard attention in an image encoder is not trained."
-            )
-        return encoded.output
-
-
-class Convolutional(LearnedCells):
+class Convolutional(ImageEncoder):
     """Blocks of two convolutions, 4 x 4 with stride 2 and 3 x 3, and learned position embeddings.
 
     The receptive field of a cell is centered on the cell. With 3 x 3 kernels of stride 2 it would be centered on a
@@ -91,8 +57,9 @@ class Convolutional(LearnedCells):
         image_shape: tuple[int, int, int],
         widths: Sequence[int] = (32, 64, 128),
         dropout: float = 0.0,
-        encoder: Callable[[int], interfaces.Encoder] = interfaces.IdentityEncoder,
+        encoder: Callable[[int], Encoder] = IdentityEncoder,
     ) -> None:
+        super().__init__(image_shape)
         check_probability("image_encoder.dropout", dropout)
         channels, *sides = image_shape
         factor = 2 ** len(widths)
@@ -110,10 +77,17 @@ class Convolutional(LearnedCells):
                 layers += [nn.BatchNorm2d(width), nn.ReLU()]
             layers.append(nn.Dropout2d(dropout))
             channels = width
-        super().__init__(image_shape, nn.Sequential(*layers), factor, channels, encoder)
+        self.layers = nn.Sequential(*layers)
+        self.grid = sides[0] // factor, sides[1] // factor
+        self.positions = _position_embeddings(self.grid, channels)
+        self.encoder = encoder(channels)
+        self.output_size = self.encoder.output_size
+
+    def forward(self, images: Tensor) -> Tensor:
+        return _encode_cells(self.encoder, self.layers(images).flatten(2).mT + self.positions)
 
 
-class Patches(LearnedCells):
+class Patches(ImageEncoder):
     """Embeddings of adjacent square patches with self-attention (ViT, Dosovitskiy et al. 2021).
 
     Args:
@@ -128,16 +102,23 @@ class Patches(LearnedCells):
         image_shape: tuple[int, int, int],
         patch_size: int = 8,
         size: int = 128,
-        encoder: Callable[[int], interfaces.Encoder] = transformer.TransformerEncoder,
+        encoder: Callable[[int], Encoder] = TransformerEncoder,
     ) -> None:
+        super().__init__(image_shape)
         check_positive_integers("image_encoder", patch_size=patch_size, size=size)
         channels, *sides = image_shape
         if any(side % patch_size for side in sides):
             raise InputError(
                 f"image_encoder.patch_size={patch_size} must divide the height and width {sides} of the images."
             )
-        cells = nn.Conv2d(channels, size, patch_size, patch_size)
-        super().__init__(image_shape, cells, patch_size, size, encoder)
+        self.grid = sides[0] // patch_size, sides[1] // patch_size
+        self.patches = nn.Conv2d(channels, size, patch_size, patch_size)
+        self.positions = _position_embeddings(self.grid, size)
+        self.encoder = encoder(size)
+        self.output_size = self.encoder.output_size
+
+    def forward(self, images: Tensor) -> Tensor:
+        return _encode_cells(self.encoder, self.patches(images).flatten(2).mT + self.positions)
 
 
 class Backbone(ImageEncoder):
@@ -228,6 +209,16 @@ class Pixels(ImageEncoder):
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten(2).mT
+
+
+def _encode_cells(encoder: Encoder, cells: Tensor) -> Tensor:
+    """Applies a sequence encoder to all cells, (B, N, D)."""
+    encoded = encoder(cells, torch.full((len(cells),), cells.shape[1], device=cells.device))
+    if encoded.log_prob is not None:
+        raise InputError(
+            "image_encoder.encoder.select must be soft: hard attention in an image encoder is not trained."
+        )
+    return encoded.output
 
 
 def _position_embeddings(grid: tuple[int, int], size: int) -> nn.Parameter:

@@ -97,9 +97,8 @@ class ImageCaptioner:
             has no attention.
         """
         parsed = self._parse(images)
-        captions = [
-            best[0] for best in generate(self.model, self.vocabulary, parsed, self.search, self.search.beam_size)
-        ]
+        generated = generate(self.model, self.vocabulary, parsed, self.search, self.search.beam_size)
+        captions = [best[0] for best in generated]
         inputs = decoder_inputs(self.model, self.vocabulary, captions, self.device)
         return captions, self.model(to_float(parsed), inputs, need_weights=True).weights
 

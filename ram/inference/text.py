@@ -76,12 +76,8 @@ class TextClassifier(TextModel):
         weights = None
         if output.weights is not None:
             weights = tuple(row[:, : len(text)] for row, text in zip(output.weights, tokens, strict=True))
-        return Prediction(
-            label=tuple(self.classes[index] for index in output.logits.argmax(-1).tolist()),
-            probability=output.logits.softmax(-1),
-            tokens=tokens,
-            weights=weights,
-        )
+        labels = tuple(self.classes[index] for index in output.logits.argmax(-1).tolist())
+        return Prediction(labels, output.logits.softmax(-1), tokens, weights)
 
 
 class TextTagger(TextModel):
@@ -145,9 +141,9 @@ def tokenize_texts(corpus: Corpus, texts: Sequence[str]) -> tuple[Tokens, ...]:
     if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
         raise InputError("The model needs a list of at least one text.")
     tokens = tuple(map(corpus.tokenize, texts))
-    for index, text in enumerate(tokens):
-        if not text:
-            raise InputError(f"Text {index} has no words: {texts[index]!r}.")
+    if () in tokens:
+        index = tokens.index(())
+        raise InputError(f"Text {index} has no words: {texts[index]!r}.")
     return tokens
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
@@ -85,10 +86,7 @@ class TextTranslator:
             seed: of the samples.
         """
         tokens, generator = tokenize_texts(self.corpus, texts), torch.Generator(self.device).manual_seed(seed)
-
-        def decode(prefix: Tensor, max_length: int, memory: Memory | None) -> list[list[int]]:
-            return sample(self.model, prefix, max_length, memory, temperature, top_k, top_p, generator)
-
+        decode = partial(sample, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
         sampled = decode_by_length(self.model, self.vocabularies, tokens, self.search.max_length, self.device, decode)
         to_words = self.vocabularies.target.decode
         return [self.corpus.detokenize(to_words(token_ids, unknown)) for token_ids, unknown in sampled]
@@ -104,16 +102,10 @@ def generate(
     n_best: int = 1,
 ) -> list[Generated]:
     """Decodes every text by beam search; see :func:`decode_by_length`."""
-
-    def decode(prefix: Tensor, max_length: int, memory: Memory | None) -> list[list[Hypothesis]]:
-        return beam_search(model, prefix, max_length, memory, beam_size, search.length_penalty, n_best)
-
+    decode = partial(beam_search, beam_size=beam_size, length_penalty=search.length_penalty, n_best=n_best)
     decoded = decode_by_length(model, vocabularies, texts, search.max_length, device, decode)
     to_words = vocabularies.target.decode
-    return [
-        [(tuple(to_words(hypothesis.token_ids, unknown)), hypothesis) for hypothesis in hypotheses]
-        for hypotheses, unknown in decoded
-    ]
+    return [[(tuple(to_words(each.token_ids, unknown)), each) for each in best] for best, unknown in decoded]
 
 
 @torch.no_grad()
@@ -123,7 +115,7 @@ def decode_by_length(
     texts: Sequence[Tokens],
     max_length: int | None,
     device: torch.device,
-    decode: Callable[[Tensor, int, Memory | None], Sequence[_Result]],
+    decode: Callable[[Seq2SeqModel, Tensor, int, Memory | None], Sequence[_Result]],
 ) -> list[tuple[_Result, Tokens]]:
     """Decodes every text, in batches of sources of equal length, which need no padding.
 
@@ -133,7 +125,8 @@ def decode_by_length(
         texts: the tokens of N sources.
         max_length: maximum number of generated tokens; None for twice the length of the source plus ten.
         device: where the model is.
-        decode: called with prefixes (B, n), the maximum number of tokens after them, and the memory; returns B results.
+        decode: called with the model, prefixes (B, n), the maximum number of tokens after them, and the memory; returns
+            B results.
 
     Returns:
         For every text the result, and the words of the source that are out of vocabulary.
@@ -154,5 +147,5 @@ def decode_by_length(
             limit = max_length or 2 * length + 10
             if model.max_length is not None:
                 limit = max(1, min(limit, model.max_length - prefix.shape[1]))
-            results |= zip(rows, zip(decode(prefix, limit, memory), sources.unknown, strict=True), strict=True)
+            results |= zip(rows, zip(decode(model, prefix, limit, memory), sources.unknown, strict=True), strict=True)
     return [results[index] for index in range(len(texts))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 
@@ -27,7 +28,6 @@ def _scores_and_signatures(predictions: Sequence[str], references: Sequence[Sequ
     """Returns score and signature of BLEU and of chrF."""
     from sacrebleu import BLEU, CHRF
 
-    most = max(map(len, references))
-    streams: list[Any] = [[row[index] if index < len(row) else None for row in references] for index in range(most)]
+    streams: list[Any] = list(zip_longest(*references))
     metrics = BLEU(lowercase=True), CHRF(lowercase=True)
     return [(metric.corpus_score(predictions, streams).score, str(metric.get_signature())) for metric in metrics]

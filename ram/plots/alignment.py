@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.rendering import figure_pixels
-from ram.plots.style import INK, LETTER, POINTS, plain_text
+from ram.plots.style import INK, LETTER, POINTS, new_figure, plain_text
 
 _MAX_LENGTH, _MAX_HEADS = 40, 8  # queries or keys, and heads side by side: more are not legible
 
@@ -30,16 +30,13 @@ def alignment(weights: Tensor, queries: Sequence[str], keys: Sequence[str], titl
     Returns:
         (H, W, 3) uint8.
     """
-    from matplotlib.figure import Figure
-
     heads = weights.detach().cpu().reshape(-1, len(queries), len(keys))[:_MAX_HEADS, :_MAX_LENGTH, :_MAX_LENGTH]
     queries, keys = queries[:_MAX_LENGTH], keys[:_MAX_LENGTH]
     in_unit_range = bool(((heads >= 0) & (heads <= 1)).all())
     largest = 1.0 if in_unit_range else float(heads.abs().max())
     colors = {"cmap": "Blues", "vmin": 0} if in_unit_range else {"cmap": "RdBu", "vmin": -largest}
     margin = 0.3 + max(map(len, queries)) * LETTER, 0.5 + max(map(len, keys)) * LETTER
-    size = margin[0] + (0.27 * len(keys) + 0.25) * len(heads), margin[1] + 0.27 * len(queries) + 0.15
-    figure = Figure(figsize=size, dpi=110, facecolor="white", layout="constrained")
+    figure = new_figure(margin[0] + (0.27 * len(keys) + 0.25) * len(heads), margin[1] + 0.27 * len(queries) + 0.15)
     for index, (axes, head) in enumerate(zip(figure.subplots(1, len(heads), squeeze=False)[0], heads, strict=True)):
         axes.imshow(head.numpy(), vmax=largest, **colors)
         axes.set_xticks(range(len(keys)), map(plain_text, keys), rotation=90, fontsize=POINTS)

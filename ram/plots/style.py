@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK = "#1b1f27"
 CORRECT, WRONG = "#0b7a57", "#c8481a"  # bluish green and vermilion: distinct in every common color blindness
 POINTS = 9
 LETTER = 0.078  # inches, the largest width of a letter at this font size
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Returns an empty white figure of a size in inches, which arranges its axes without overlap."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=110, facecolor="white", layout="constrained")
 
 
 def plain_text(text: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from envs.rendering import figure_pixels
-from ram.plots.style import CORRECT, INK, LETTER, POINTS, WRONG, hide_spines, plain_text
+from ram.plots.style import CORRECT, INK, LETTER, POINTS, WRONG, hide_spines, new_figure, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,12 +78,10 @@ def direction_of_words(words: Sequence[str], log_odds: Tensor, classes: Sequence
     Returns:
         (H, W, 3) uint8.
     """
-    from matplotlib.figure import Figure
-
     shown = min(shown, len(words) // 2)
     order = log_odds.argsort().tolist()
     sides = [(order[:shown], WRONG, classes[0]), (order[::-1][:shown], CORRECT, classes[1])]
-    figure = Figure(figsize=(6.6, 0.9 + 0.2 * shown), dpi=110, facecolor="white", layout="constrained")
+    figure = new_figure(6.6, 0.9 + 0.2 * shown)
     for position, (indices, color, name) in enumerate(sides, start=1):
         axes = figure.add_subplot(1, 2, position)
         names = [plain_text(words[index]) for index in indices]
@@ -115,11 +113,8 @@ def _write_shaded(figure: Figure, x: float, y: float, words: Sequence[str], shar
 
     for word, share in zip(words, shares.tolist(), strict=True):
         width = (len(word) + 1.2) * LETTER
-        background = {
-            "facecolor": colormaps[colormap](0.75 * max(share, 0)),
-            "edgecolor": "none",
-            "boxstyle": "square,pad=0.12",
-        }
+        color = colormaps[colormap](0.75 * max(share, 0))
+        background = {"facecolor": color, "edgecolor": "none", "boxstyle": "square,pad=0.12"}
         _write(figure, x + width / 2, y, word, INK, family="monospace", ha="center", bbox=background)
         x += width + 0.02
 

@@ -113,7 +113,7 @@ class CaptionTask(CorpusTask[Captions]):
         train = self.split("train")
         self.vocabulary = build_vocabulary(list(chain(*train.captions)), min_count)
         self.image_shape = tuple(train.images.shape[1:])
-        self._cider = Cider.from_references(_with_end(train.captions)) if reward == "cider" else None
+        self._reward = Cider.from_references(_with_end(train.captions)) if reward == "cider" else _bleu_share
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
@@ -200,11 +200,7 @@ class CaptionTask(CorpusTask[Captions]):
         limit = max_caption_length(self.model, self.search)
         captions = [tuple(self.vocabulary.decode(each)) for each in token_ids]
         captions = [each if len(each) == limit else (*each, SPECIAL[END]) for each in captions]
-        if self._cider is not None:
-            reward = self._cider(captions, _with_end(references))
-        else:
-            reward = [score / 100 for score in sentence_bleu(captions, _with_end(references))]
-        return torch.tensor(reward, device=self.device)
+        return torch.tensor(self._reward(captions, _with_end(references)), device=self.device)
 
     def higher_is_better(self, metric: str) -> bool:
         return metric not in ("perplexity", "map_entropy", "map_change")
@@ -218,45 +214,40 @@ class CaptionTask(CorpusTask[Captions]):
         image gets a caption of the training image whose encoding is nearest.
         """
         examples = self.split(split)
-        captions = [best[0] for best in self.generate(examples)]
+        captions = self.generate(examples)
         metrics = self._caption_metrics(captions, examples)
         if split == "test":
             nearest = self._caption_metrics(self._nearest_captions(examples), examples)
             metrics |= {f"nearest_{name}": value for name, value in nearest.items()}
         losses, maps = [], []
-        for start in range(0, len(examples), EVALUATION_BATCH_SIZE):
-            rows = range(start, min(start + EVALUATION_BATCH_SIZE, len(examples)))
-            batch = examples.select(rows)
+        for rows in torch.arange(len(examples)).split(EVALUATION_BATCH_SIZE):
+            batch = examples.select(rows.tolist())
             memory = self.model.encode(to_float(batch.images.to(self.device)))
             losses += self._token_losses(memory, batch)
             maps += self._attention_maps(memory, [captions[row] for row in rows])
         metrics["perplexity"] = float(torch.cat(losses).double().mean().exp())
-        if not maps:
-            return metrics
-        named: list[Any] = [()] * len(maps)
-        if examples.annotations is not None:
-            named = list(map(self.corpus.mentioned_objects, captions, examples.annotations))
-        grid = self.model.image_encoder.grid
-        return metrics | pointing(maps, grid, self.image_shape[1:], examples.boxes, named)
+        if maps:
+            named: list[Any] = [()] * len(maps)
+            if examples.annotations is not None:
+                named = list(map(self.corpus.mentioned_objects, captions, examples.annotations))
+            grid = self.model.image_encoder.grid
+            metrics |= pointing(maps, grid, self.image_shape[1:], examples.boxes, named)
+        return metrics
 
     def evaluate_generation(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
         """Measures generated captions by BLEU, ROUGE-L, CIDEr-D and the metrics of the corpus."""
         examples = self.split(split)
-        return self._caption_metrics([best[0] for best in self.generate(examples, beam_size)], examples)
+        return self._caption_metrics(self.generate(examples, beam_size), examples)
 
-    def generate(self, examples: Captions, beam_size: int | None = None, n_best: int = 1) -> list[list[Tokens]]:
-        """Generates the ``n_best`` captions of every image by beam search, best first."""
-        size = self.search.beam_size if beam_size is None else beam_size
-        return generate(self.model, self.vocabulary, examples.images.to(self.device), self.search, size, n_best)
+    def generate(self, examples: Captions, beam_size: int | None = None) -> list[Tokens]:
+        """Generates the best caption of every image by beam search."""
+        size, images = self.search.beam_size if beam_size is None else beam_size, examples.images.to(self.device)
+        return [best[0] for best in generate(self.model, self.vocabulary, images, self.search, size)]
 
     def _caption_metrics(self, captions: Sequence[Tokens], examples: Captions) -> dict[str, float]:
-        cider = Cider.from_references(examples.captions)
-        metrics = bleu(captions, examples.captions)
-        for name, scores in {
-            "rouge_l": rouge_l(captions, examples.captions),
-            "cider": cider(captions, examples.captions),
-        }.items():
-            metrics[name] = sum(scores) / len(scores)
+        metrics, cider = bleu(captions, examples.captions), Cider.from_references(examples.captions)
+        metrics["rouge_l"] = sum(rouge_l(captions, examples.captions)) / len(captions)
+        metrics["cider"] = sum(cider(captions, examples.captions)) / len(captions)
         if examples.annotations is not None:
             metrics |= self.corpus.evaluate(captions, examples.annotations)
         return metrics
@@ -298,7 +289,7 @@ class CaptionTask(CorpusTask[Captions]):
         """Writes the generated captions of some images with their references, and draws the attention maps."""
         examples = self.split(split)
         examples = examples.select(_evenly_spaced(_TEXT_EXAMPLES, len(examples)))
-        captions = [best[0] for best in self.generate(examples)]
+        captions = self.generate(examples)
         lines = []
         for caption, references in zip(captions, examples.captions, strict=True):
             lines.append(f"generated  {' '.join(caption)}")
@@ -323,9 +314,8 @@ class CaptionTask(CorpusTask[Captions]):
         vocabulary, shape = Vocabulary(extra["words"]), tuple(extra["image_shape"])
         model = arguments["model"](vocabulary_size=len(vocabulary), image_shape=shape)
         model.load_state_dict(substate(state, "model."))
-        return ImageCaptioner(
-            model, vocabulary, shape, arguments["corpus"], arguments["search"] or Search(), arguments["device"]
-        )
+        corpus, search = arguments["corpus"], arguments["search"] or Search()
+        return ImageCaptioner(model, vocabulary, shape, corpus, search, arguments["device"])
 
 
 def self_critical_loss(
@@ -369,6 +359,11 @@ def _is_soft(weights: Tensor) -> bool:
     """Returns whether weights (B, T, N) are differentiable, nonnegative, and sum to at most 1."""
     differentiable = weights.requires_grad or not torch.is_grad_enabled()
     return differentiable and bool((weights >= 0).all() and (weights.sum(-1) < 1.001).all())
+
+
+def _bleu_share(captions: Sequence[Tokens], references: Sequence[Sequence[Tokens]]) -> list[float]:
+    """Computes BLEU-4 of each caption, in [0, 1]."""
+    return [score / 100 for score in sentence_bleu(captions, references)]
 
 
 def _with_end(references: Sequence[Sequence[Tokens]]) -> list[list[Tokens]]:

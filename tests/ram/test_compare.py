@@ -12,7 +12,7 @@ from PIL import Image
 
 from envs import InputError
 from ram import compare, train
-from ram.plots.comparison import comparison_bars
+from ram.plots.curves import comparison_bars
 from ram.tasks import Task
 from ram.tasks.caption import CaptionTask
 from ram.tasks.classify_text import ClassifyTextTask

@@ -385,7 +385,7 @@ def test_a_restored_captioner_equals_the_trained_model_and_needs_no_data() -> No
     model = CaptionTask.restore(torch.load(file, weights_only=True), arguments)
     assert isinstance(model, ImageCaptioner) and not model.model.training
     examples = task.split("test")
-    expected = [" ".join(best[0]) for best in task.generate(examples)]
+    expected = [" ".join(caption) for caption in task.generate(examples)]
     assert model.caption(examples.images) == model.caption(examples.images.float() / 255) == expected
     captions, weights = model.caption_with_weights(examples.images)
     assert [" ".join(caption) for caption in captions] == expected
@@ -507,7 +507,7 @@ def test_captions_are_limited_to_the_positions_of_the_model() -> None:
     few = partial(MODELS["transformer"]["decoder"], positions=partial(LearnedPositions, max_length=4))
     task = build(decoder=few, reward="bleu")
     assert "cider" in task.eval().evaluate("validation") and task.pictures("validation")
-    assert max(len(best[0]) for best in task.generate(task.split("test"))) <= 4
+    assert max(map(len, task.generate(task.split("test")))) <= 4
     assert task(0).loss.isfinite()
     with pytest.raises(InputError, match="in the train split has 3 tokens, but the model has 2 positions"):
         build(decoder=partial(few, positions=partial(LearnedPositions, max_length=3)))
