@@ -75,13 +75,7 @@ class Attention(nn.Module):
         return self.score.prepare(keys), values
 
     def attend(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None = None,
-        step: Tensor | None = None,
-        need_weights: bool = False,
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, step: Tensor | None, need_weights: bool
     ) -> AttentionOutput:
         """Like :meth:`forward`, with keys and values from :meth:`project`."""
         output = self._attend(query, keys, values, mask, step, need_weights)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from envs.errors import InputError
 from envs.validation import check_probability
 from ram.networks import output_layers
 from ram.sequence.embedding import TokenEmbedding

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from envs.errors import InputError
-from envs.validation import check_probability
+from envs.validation import check_choice, check_probability
 from ram.attention import Attention, AttentionOutput, MultiHeadAttention, Score, Select
 from ram.attention.scores import General
 from ram.attention.selection import Soft
@@ -77,8 +76,7 @@ class CrossAttention(ContextModule):
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__(query_size, sizes)
-        if over not in ("states", "vectors"):
-            raise InputError(f"decoder.context.over must be states or vectors, got {over!r}.")
+        check_choice("decoder.context.over", over, ("states", "vectors"))
         check_probability("decoder.context.attention_dropout", attention_dropout)
         self.over = over
         key_size = sizes.states if over == "states" else sizes.vectors

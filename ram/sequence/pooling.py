@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from envs.errors import InputError
-from envs.validation import check_probability
+from envs.validation import check_choice, check_probability
 from ram.attention import Attention, AttentionOutput, FixedAttention, Score, Select, padding_mask
 from ram.attention.scores import Dot, General
 from ram.attention.selection import Soft
@@ -132,8 +131,7 @@ class ContextualAttentionPooling(Pooling):
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__(size)
-        if query not in ("mean", "last"):
-            raise InputError(f"pooling.query must be mean or last, got {query!r}.")
+        check_choice("pooling.query", query, ("mean", "last"))
         check_probability("pooling.attention_dropout", attention_dropout)
         self.query = SumPooling(size, mean=True) if query == "mean" else LastState(size, num_directions)
         self.attention = Attention(score(size, size), select(size), attention_dropout)

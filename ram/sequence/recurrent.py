@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from envs.errors import InputError
-from envs.validation import check_positive_integers, check_probability
+from envs.validation import check_choice, check_positive_integers, check_probability
 from ram.attention import Attention, AttentionOutput, Score, Select, padding_mask
 from ram.attention.scores import General
 from ram.attention.selection import Soft
@@ -20,6 +20,8 @@ from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Encode
 
 Cell = Literal["rnn", "gru", "lstm"]
 Bridge = Literal["state", "network", "first", "every", "none"]
+LAYERS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
 
 class RecurrentEncoder(Encoder):
@@ -44,7 +46,11 @@ class RecurrentEncoder(Encoder):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.layers = build_recurrent("encoder", cell, input_size, size, num_layers, bidirectional, dropout)
+        check_recurrent("encoder", cell, size, num_layers, dropout)
+        between = dropout if num_layers > 1 else 0.0  # PyTorch warns of dropout with one layer
+        self.layers = LAYERS[cell](
+            input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between
+        )
         self.num_directions, self.causal = 1 + bidirectional, not bidirectional
         self.output_size = size * self.num_directions
 
@@ -84,16 +90,14 @@ class AttentiveRecurrentEncoder(Encoder):
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
         check_recurrent("encoder", cell, size)
         check_probability("encoder.attention_dropout", attention_dropout)
-        if over not in ("below", "past"):
-            raise InputError(f"encoder.over must be below or past, got {over!r}.")
+        check_choice("encoder.over", over, ("below", "past"))
         self.over, self.output_size, self.causal = over, size, causal or over == "past"
         self.memory_size = input_size if over == "below" else size
         self.attention = Attention(score(size, self.memory_size), select(size), attention_dropout)
         self.max_length = self.attention.score.max_length
-        self.cell: nn.Module = cells[cell](input_size + self.memory_size, size)
+        self.cell = CELLS[cell](input_size + self.memory_size, size)
         self.is_lstm = cell == "lstm"
 
     def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
@@ -160,10 +164,8 @@ class RecurrentDecoder(Decoder):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(sizes)
-        if bridge not in get_args(Bridge):
-            raise InputError(f"decoder.bridge must be one of {', '.join(get_args(Bridge))}, got {bridge!r}.")
-        if attend not in ("before", "after"):
-            raise InputError(f"decoder.attend must be before or after, got {attend!r}.")
+        check_choice("decoder.bridge", bridge, get_args(Bridge))
+        check_choice("decoder.attend", attend, ("before", "after"))
         if bridge == "state" and sizes.summary != size:
             raise InputError(
                 f"decoder.bridge=state needs decoder.size ({size}) to equal the width of the encoding "
@@ -180,7 +182,8 @@ class RecurrentDecoder(Decoder):
             self.out = nn.Linear(self.context.context_size + size, size, bias=False)
             # PyTorch's default initialization passes so little of the context that training takes three times as long.
             nn.init.xavier_uniform_(self.out.weight, nn.init.calculate_gain("tanh"))
-        self.layers = build_recurrent("decoder", cell, sizes.inputs + extra, size, num_layers, dropout=dropout)
+        between = dropout if num_layers > 1 else 0.0
+        self.layers = LAYERS[cell](sizes.inputs + extra, size, num_layers, batch_first=True, dropout=between)
         self.bridge_layer: nn.Module = nn.Identity()
         if bridge == "network":
             self.bridge_layer = nn.Sequential(nn.Linear(sizes.summary, num_layers * size), nn.Tanh())
@@ -204,7 +207,8 @@ class RecurrentDecoder(Decoder):
             outputs = []
             for step, current in enumerate(inputs.split(1, dim=1), position):  # (B, 1, D)
                 if self.attends_before:
-                    attended.append(self._attend(_top_layer(hidden), memory, step))
+                    last_layer = (hidden[0] if isinstance(hidden, tuple) else hidden)[:, -1:]
+                    attended.append(self._attend(last_layer, memory, step))
                     output, hidden = self._recur(torch.cat([current, attended[-1].context], dim=-1), hidden)
                 else:
                     output, hidden = self._recur(torch.cat([current, previous], dim=-1), hidden)
@@ -247,27 +251,10 @@ class RecurrentDecoder(Decoder):
         return torch.tanh(self.out(torch.cat([attended.context, output], dim=-1)))
 
 
-def build_recurrent(
-    owner: str,
-    cell: Cell,
-    input_size: int,
-    size: int,
-    num_layers: int,
-    bidirectional: bool = False,
-    dropout: float = 0.0,
-) -> nn.RNNBase:
-    """Builds PyTorch's recurrent layers, batch first; ``owner`` prefixes option names in error messages."""
-    check_recurrent(owner, cell, size, num_layers, dropout)
-    cells: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-    between = dropout if num_layers > 1 else 0.0  # PyTorch warns of dropout with one layer
-    return cells[cell](input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between)
-
-
 def check_recurrent(owner: str, cell: Cell, size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
     """Checks the options of a recurrent network; ``owner`` prefixes option names in error messages."""
     check_positive_integers(owner, size=size, num_layers=num_layers)
-    if cell not in get_args(Cell):
-        raise InputError(f"{owner}.cell must be one of {', '.join(get_args(Cell))}, got {cell!r}.")
+    check_choice(f"{owner}.cell", cell, get_args(Cell))
     check_probability(f"{owner}.dropout", dropout)
 
 
@@ -276,8 +263,3 @@ def swap_batch_and_layers(state: Any) -> Any:
     if isinstance(state, tuple):
         return tuple(each.transpose(0, 1).contiguous() for each in state)
     return state.transpose(0, 1).contiguous()
-
-
-def _top_layer(hidden: Any) -> Tensor:
-    """Returns the hidden state of the last layer: (B, 1, size)."""
-    return (hidden[0] if isinstance(hidden, tuple) else hidden)[:, -1:]

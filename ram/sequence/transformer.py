@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +60,7 @@ class TransformerLayer(nn.Module):
         if past is not None:
             keys, values = torch.cat([past[0], keys], dim=1), torch.cat([past[1], values], dim=1)
         step = torch.arange(keys.shape[1] - inputs.shape[1], keys.shape[1], device=inputs.device)
-        attended = self.self_attention.attend(normalized, keys, values, mask, step)
+        attended = self.self_attention.attend(normalized, keys, values, mask, step, False)
         return inputs + self.dropout(attended.context), (keys, values), attended.log_prob
 
     def transform(self, inputs: Tensor) -> Tensor:
@@ -68,7 +68,32 @@ class TransformerLayer(nn.Module):
         return inputs + self.dropout(self.network(self.network_norm(inputs)))
 
 
-class TransformerEncoder(Encoder):
+class TransformerStack(nn.Module):
+    """Base class of a stack of layers, with a projection of the inputs, their positions and a last normalization."""
+
+    layers: Any
+    output_size: int
+
+    def build_stack(
+        self, input_size: int, positions: Callable[[int], Positions], dropout: float, layers: Iterable[TransformerLayer]
+    ) -> None:
+        """Creates the modules of width ``output_size``; ``layers`` is an iterator that creates them in turn."""
+        size = self.output_size
+        self.projection = nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
+        self.positions = positions(size)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(layers)
+        self.max_length = smallest_limit(self.positions.max_length, self.layers[0].self_attention.score.max_length)
+        self.norm = nn.LayerNorm(size)
+
+    def embed(self, inputs: Tensor, state: Any) -> tuple[Tensor, list[KeysValues | None], int]:
+        """Returns the inputs of the first layer (B, N, size), the state of every layer, and the length it covers."""
+        past = state or [None] * len(self.layers)
+        offset = 0 if past[0] is None else past[0][0].shape[1]
+        return self.dropout(self.positions(self.projection(inputs), offset)), past, offset
+
+
+class TransformerEncoder(TransformerStack, Encoder):
     """Layers of self-attention (Vaswani et al. 2017, section 3.1).
 
     Args:
@@ -84,8 +109,6 @@ class TransformerEncoder(Encoder):
         select: builds the selection from the width of a query.
         attention_dropout: probability of dropping an attention weight in training.
     """
-
-    layers: Any
 
     def __init__(
         self,
@@ -103,12 +126,13 @@ class TransformerEncoder(Encoder):
     ) -> None:
         super().__init__()
         hidden_size = 4 * size if hidden_size is None else hidden_size
-        _check_options("encoder", size, num_layers, num_heads, hidden_size, dropout, attention_dropout)
+        check_positive_integers(
+            "encoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size
+        )
+        check_probability("encoder.dropout", dropout)
+        check_probability("encoder.attention_dropout", attention_dropout)
         self.output_size, self.causal = size, causal
-        self.projection = _projection(input_size, size)
-        self.positions = positions(size)
-        self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList(
+        layers = (
             TransformerLayer(
                 MultiHeadAttention(size, num_heads=num_heads, score=score, select=select, dropout=attention_dropout),
                 hidden_size,
@@ -116,24 +140,20 @@ class TransformerEncoder(Encoder):
             )
             for _ in range(num_layers)
         )
-        self.max_length = smallest_limit(self.positions.max_length, self.layers[0].self_attention.score.max_length)
-        self.norm = nn.LayerNorm(size)
+        self.build_stack(input_size, positions, dropout, layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
-        past = state or [None] * len(self.layers)
-        offset, length = 0 if past[0] is None else past[0][0].shape[1], inputs.shape[1]
-        if self.causal:
-            mask = causal_mask(offset + length, length, device=inputs.device)
-        else:
-            mask = padding_mask(lengths, length)
-        hidden = self.dropout(self.positions(self.projection(inputs), offset))
-        new_state, log_prob = [], None
+        hidden, past, offset = self.embed(inputs, state)
+        length = inputs.shape[1]
+        mask = (
+            causal_mask(offset + length, length, device=inputs.device) if self.causal else padding_mask(lengths, length)
+        )
+        new_state, log_probs = [], []
         for layer, keys_values in zip(self.layers, past, strict=True):
-            hidden, present, layer_log_prob = layer(hidden, mask, keys_values)
+            hidden, present, log_prob = layer(hidden, mask, keys_values)
             new_state.append(present)
-            if layer_log_prob is not None:
-                log_prob = layer_log_prob if log_prob is None else log_prob + layer_log_prob
-        return EncoderOutput(self.norm(hidden), new_state, log_prob)
+            log_probs.append(log_prob)
+        return EncoderOutput(self.norm(hidden), new_state, _sum_log_probs(log_probs))
 
 
 class TransformerDecoderLayer(TransformerLayer):
@@ -147,11 +167,7 @@ class TransformerDecoderLayer(TransformerLayer):
     """
 
     def __init__(
-        self,
-        self_attention: MultiHeadAttention,
-        cross_attention: MultiHeadAttention,
-        hidden_size: int,
-        dropout: float,
+        self, self_attention: MultiHeadAttention, cross_attention: MultiHeadAttention, hidden_size: int, dropout: float
     ) -> None:
         super().__init__(self_attention, hidden_size, dropout)
         self.cross_attention = cross_attention
@@ -180,7 +196,7 @@ class TransformerDecoderLayer(TransformerLayer):
         return self.transform(hidden + self.dropout(attended.context)), present, attended
 
 
-class TransformerDecoder(Decoder):
+class TransformerDecoder(TransformerStack, Decoder):
     """Layers of self-attention, cross-attention and a network (Vaswani et al. 2017, section 3.1).
 
     Args:
@@ -195,8 +211,6 @@ class TransformerDecoder(Decoder):
         select: builds the selection of the cross-attention from the width of a query.
         attention_dropout: probability of dropping an attention weight in training, in self- and cross-attention.
     """
-
-    layers: Any
 
     def __init__(
         self,
@@ -213,13 +227,14 @@ class TransformerDecoder(Decoder):
     ) -> None:
         super().__init__(sizes)
         hidden_size = 4 * size if hidden_size is None else hidden_size
-        _check_options("decoder", size, num_layers, num_heads, hidden_size, dropout, attention_dropout)
+        check_positive_integers(
+            "decoder", size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size
+        )
+        check_probability("decoder.dropout", dropout)
+        check_probability("decoder.attention_dropout", attention_dropout)
         self.output_size = size
-        self.projection = _projection(sizes.inputs, size)
-        self.positions = positions(size)
-        self.dropout = nn.Dropout(dropout)
         options: Any = {"num_heads": num_heads, "score": score, "dropout": attention_dropout}
-        self.layers = nn.ModuleList(
+        layers = (
             TransformerDecoderLayer(
                 MultiHeadAttention(size, **options),
                 MultiHeadAttention(size, sizes.states, select=select, **options),
@@ -228,43 +243,27 @@ class TransformerDecoder(Decoder):
             )
             for _ in range(num_layers)
         )
-        self.max_length = smallest_limit(self.positions.max_length, self.layers[0].self_attention.score.max_length)
+        self.build_stack(sizes.inputs, positions, dropout, layers)
         self.max_source_length = self.layers[0].cross_attention.score.max_length
-        self.norm = nn.LayerNorm(size)
 
     def prepare(self, memory: Memory) -> Memory:
         states = memory.states
         return replace(memory, prepared=[layer.cross_attention.project(states, states) for layer in self.layers])
 
     def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
-        past = [None] * len(self.layers) if state is None else state
-        offset, length = 0 if past[0] is None else past[0][0].shape[1], inputs.shape[1]
-        mask = causal_mask(offset + length, length, device=inputs.device)
-        hidden = self.dropout(self.positions(self.projection(inputs), offset))
+        hidden, past, offset = self.embed(inputs, state)
+        mask = causal_mask(offset + inputs.shape[1], inputs.shape[1], device=inputs.device)
         new_state, log_probs, weights = [], [], None
         for layer, keys_values, source in zip(self.layers, past, memory.prepared, strict=True):
             needed = need_weights and layer is self.layers[-1]
             hidden, present, attended = layer.decode(hidden, mask, keys_values, source, memory, needed)
             new_state.append(present)
-            log_probs += [] if attended.log_prob is None else [attended.log_prob]
+            log_probs.append(attended.log_prob)
             weights = None if attended.weights is None else attended.weights.mean(1)
-        log_prob = torch.stack(log_probs).sum(0) if log_probs else None
-        return DecoderOutput(self.norm(hidden), new_state, weights, log_prob)
+        return DecoderOutput(self.norm(hidden), new_state, weights, _sum_log_probs(log_probs))
 
 
-def _check_options(
-    owner: str,
-    size: int,
-    num_layers: int,
-    num_heads: int,
-    hidden_size: int,
-    dropout: float,
-    attention_dropout: float,
-) -> None:
-    check_positive_integers(owner, size=size, num_layers=num_layers, num_heads=num_heads, hidden_size=hidden_size)
-    check_probability(f"{owner}.dropout", dropout)
-    check_probability(f"{owner}.attention_dropout", attention_dropout)
-
-
-def _projection(input_size: int, size: int) -> nn.Module:
-    return nn.Identity() if input_size == size else nn.Linear(input_size, size, bias=False)
+def _sum_log_probs(log_probs: Iterable[Tensor | None]) -> Tensor | None:
+    """Adds log-probabilities; None where all are None."""
+    given = [log_prob for log_prob in log_probs if log_prob is not None]
+    return torch.stack(given).sum(0) if given else None

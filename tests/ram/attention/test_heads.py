@@ -109,7 +109,7 @@ def test_project_applies_the_key_and_value_projections() -> None:
     torch.testing.assert_close(projected[1], values @ attention.value.weight.T)
     mask = padding_mask(torch.tensor([2, 4]), 4)
     expected = attention(query, keys, values, mask, need_weights=True)
-    output = attention.attend(query, *projected, mask, need_weights=True)
+    output = attention.attend(query, *projected, mask, None, need_weights=True)
     torch.testing.assert_close((output.context, output.weights), (expected.context, expected.weights))
 
 
@@ -146,7 +146,7 @@ def test_attend_does_not_project_again(heads: int | None) -> None:
         for name, parameter in attention.named_parameters():
             if name in (("score.key.weight",) if heads is None else ("key.weight", "value.weight")):
                 parameter.zero_()  # not used by attend
-    torch.testing.assert_close(attention.attend(query, *projected).context, expected.context)
+    torch.testing.assert_close(attention.attend(query, *projected, None, None, False).context, expected.context)
 
 
 def test_keys_and_values_are_as_wide_as_queries_by_default() -> None:

@@ -30,7 +30,7 @@ class _Model(nn.Module):
         heads, fixed = self.inner["heads"], self.inner["fixed"]
         first = self.plain(sequence, sequence, sequence)
         second = heads(sequence, sequence, sequence)
-        third = heads.attend(sequence[:, :1], *heads.project(sequence, sequence), need_weights=True)
+        third = heads.attend(sequence[:, :1], *heads.project(sequence, sequence), None, None, True)
         fourth = fixed(sequence, sequence)
         return [output.weights for output in (first, second, third, fourth)]
 

@@ -290,7 +290,7 @@ untyped_cross_attention: Any = CrossAttention  # whose type refuses other values
             {"bridge": "all"},
             r"decoder\.bridge must be one of state, network, first, every, none, got 'all'",
         ),
-        (RecurrentDecoder, {"attend": "during"}, r"decoder\.attend must be before or after, got 'during'"),
+        (RecurrentDecoder, {"attend": "during"}, r"decoder\.attend must be one of before, after, got 'during'"),
         (RecurrentDecoder, {"cell": "elman"}, r"decoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
         (RecurrentDecoder, {"num_layers": 0}, r"decoder\.num_layers must be at least 1, got 0"),
         (RecurrentDecoder, {"num_layers": -1}, r"decoder\.num_layers must be at least 1, got -1"),
@@ -299,7 +299,7 @@ untyped_cross_attention: Any = CrossAttention  # whose type refuses other values
         (
             RecurrentDecoder,
             {"context": partial(untyped_cross_attention, over="words")},
-            r"decoder\.context\.over must be states or vectors, got 'words'",
+            r"decoder\.context\.over must be one of states, vectors, got 'words'",
         ),
         (
             RecurrentDecoder,

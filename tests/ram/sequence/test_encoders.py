@@ -154,7 +154,7 @@ def test_hard_attention_trains_scores_through_log_prob_only(name: str) -> None:
         (RecurrentEncoder, {"num_layers": 0}, r"encoder\.num_layers must be at least 1, got 0"),
         (AttentiveRecurrentEncoder, {"cell": "elman"}, r"encoder\.cell must be one of rnn, gru, lstm, got 'elman'"),
         (AttentiveRecurrentEncoder, {"size": -1}, r"encoder\.size must be at least 1, got -1"),
-        (AttentiveRecurrentEncoder, {"over": "above"}, r"encoder\.over must be below or past, got 'above'"),
+        (AttentiveRecurrentEncoder, {"over": "above"}, r"encoder\.over must be one of below, past, got 'above'"),
         (TransformerEncoder, {"size": 0}, r"encoder\.size must be at least 1, got 0"),
         (TransformerEncoder, {"num_layers": 0}, r"encoder\.num_layers must be at least 1, got 0"),
         (TransformerEncoder, {"num_heads": 0}, r"encoder\.num_heads must be at least 1, got 0"),

@@ -167,7 +167,7 @@ def test_padding_changes_neither_outputs_nor_gradients(name: str, num_directions
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (ContextualAttentionPooling, {"query": "first"}, r"pooling\.query must be mean or last, got 'first'"),
+        (ContextualAttentionPooling, {"query": "first"}, r"pooling\.query must be one of mean, last, got 'first'"),
         (AttentionPooling, {"num_queries": 0}, "num_queries must be at least 1, got 0"),
         (AttentionPooling, {"select": partial(LocalPredictive, half_width=0)}, r"LocalPredictive\.half_width"),
         (ContextualAttentionPooling, {"score": partial(Additive, hidden_size=0)}, r"Additive\.hidden_size"),
