@@ -145,12 +145,7 @@ def parse_reset_options(
 
 def to_output(values: Mapping[str, Tensor], output: Output) -> dict[str, Any]:
     """Returns the tensors, or numpy copies of them, which the user may write into."""
-    return dict(values) if output == "torch" else {name: to_numpy(value) for name, value in values.items()}
-
-
-def to_numpy(values: Tensor) -> np.ndarray:
-    """Returns a copy as a numpy array."""
-    return values.cpu().numpy().copy()
+    return dict(values) if output == "torch" else {name: value.cpu().numpy().copy() for name, value in values.items()}
 
 
 def make_final_info(
@@ -159,10 +154,10 @@ def make_final_info(
     """Returns the last observation and info of the rows ``last`` (B,) bool, as Gymnasium's SAME_STEP lays them out."""
     if output == "torch":
         return {"final_obs": dict(observation), "_final_obs": last, "final_info": info, "_final_info": last}
-    ended = to_numpy(last)
+    ended = last.cpu().numpy()
     arrays = to_output(observation, output)
     final_obs = np.full(len(ended), None, dtype=object)
     for row in ended.nonzero()[0]:
         final_obs[row] = {name: value[row] for name, value in arrays.items()}
     final_info = info | {name: ended.copy() for name in info if name.startswith("_")}
-    return {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended.copy()}
+    return {"final_obs": final_obs, "_final_obs": ended.copy(), "final_info": final_info, "_final_info": ended.copy()}

@@ -85,9 +85,7 @@ def render_glimpses(
     light = _light(windows[-1:] if dynamic else windows, sensor.is_round, height, width)
     picture = _lit_image(image, light, size)
 
-    unit = max(picture.size) / _BASE
-    margin, strip = round(10 * unit), round(34 * unit)
-    overlay = _Overlay(picture, margin, unit)
+    overlay = _Overlay(picture)
     scale = np.array(picture.size) / (width, height)
     for box, color in ((target_box, _CORRECT), (answer_box, _WRONG)):
         if box is not None:
@@ -95,7 +93,7 @@ def render_glimpses(
     overlay.windows(windows[-1:].reshape(-1, 2, 2) * scale, sensor.is_round)
     centers = (locations.numpy() + 1) / 2 * (width - 1, height - 1) + 0.5
     overlay.path(centers * scale, numbered=not dynamic)
-    return _frame(picture, overlay.image(), margin, strip, label, answer)
+    return _frame(picture, overlay, label, answer)
 
 
 def _lit_image(image: Tensor, light: np.ndarray, size: int) -> Image.Image:
@@ -110,16 +108,15 @@ def _lit_image(image: Tensor, light: np.ndarray, size: int) -> Image.Image:
     return Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).resize(shown, Image.Resampling.BOX)
 
 
-def _frame(
-    picture: Image.Image, overlay: Image.Image, margin: int, strip: int, label: str, answer: str | None
-) -> np.ndarray:
+def _frame(picture: Image.Image, overlay: _Overlay, label: str, answer: str | None) -> np.ndarray:
     """Places the image and its overlay above the caption: (H', W', 3) uint8."""
     unit = max(picture.size) / _BASE
+    margin, strip, layer = overlay.margin, round(34 * unit), overlay.image()
     content_width = max(picture.width, max(picture.size) * 2 // 3)  # room for the caption of a narrow image
     frame = Image.new("RGB", (content_width + 2 * margin, margin + picture.height + strip), _BACKGROUND)
     left = (frame.width - picture.width) // 2
     frame.paste(picture, (left, margin))
-    frame.paste(overlay, (left - margin, 0), overlay)
+    frame.paste(layer, (left - margin, 0), layer)
 
     draw, middle = ImageDraw.Draw(frame), frame.height - strip / 2
     # The label has the left half, so that it does not change when the answer is added.
@@ -158,13 +155,15 @@ class _Overlay:
 
     Args:
         picture: the picture below, which the layer exceeds by the margin on all sides.
-        margin: the margin in pixels.
-        unit: the scale of lines and dots.
+
+    Attributes:
+        margin: in pixels of the picture.
     """
 
-    def __init__(self, picture: Image.Image, margin: int, unit: float) -> None:
-        self._margin, self._unit = margin, unit * _OVERSAMPLE
-        self._layer = Image.new("RGBA", [(side + 2 * margin) * _OVERSAMPLE for side in picture.size])
+    def __init__(self, picture: Image.Image) -> None:
+        unit = max(picture.size) / _BASE
+        self.margin, self._unit = round(10 * unit), unit * _OVERSAMPLE
+        self._layer = Image.new("RGBA", [(side + 2 * self.margin) * _OVERSAMPLE for side in picture.size])
         self._draw = ImageDraw.Draw(self._layer)
         # Lines have a dark border, so that they are visible on bright pixels.
         self._border, self._thick, self._thin = (max(1, round(length * self._unit)) for length in (4, 2, 1))
@@ -188,7 +187,7 @@ class _Overlay:
 
     def path(self, points: np.ndarray, numbered: bool) -> None:
         """Connects the points (n, 2) by lines, and numbers them if ``numbered`` is set."""
-        path = [tuple(point) for point in ((points + self._margin) * _OVERSAMPLE).tolist()]
+        path = [tuple(point) for point in ((points + self.margin) * _OVERSAMPLE).tolist()]
         ages = np.linspace(_RECENT, _OLD, max(len(path) - 1, 0)).astype(int)[::-1].tolist()
         shades = [tuple(shade) for shade in ages]
         for colors, line in [([self._border_color] * len(shades), self._border), (shades, self._thick)]:
@@ -203,7 +202,7 @@ class _Overlay:
             self._draw.text(point, text, fill=_BACKGROUND, font=font, anchor="mm")
 
     def _line(self, box: np.ndarray, color: tuple[int, ...], line: int, is_round: bool) -> None:
-        corners = (box + self._margin) * _OVERSAMPLE
+        corners = (box + self.margin) * _OVERSAMPLE
         (left, top), (right, bottom) = corners[0] - line / 2, corners[1] + line / 2 - 1
         shape = self._draw.ellipse if is_round else self._draw.rectangle
         shape((left, top, right, bottom), outline=color, width=line)

@@ -45,7 +45,6 @@ class SceneSet(Protocol):
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         """Returns the scenes with the given indices (B,); random properties are drawn from ``random``, of B rows."""
-        ...
 
 
 @runtime_checkable
@@ -64,7 +63,6 @@ class DynamicScenes(Protocol):
 
         An episode ends where the annotation ``over`` (B,) bool of the next state is True.
         """
-        ...
 
 
 @dataclass(eq=False)

@@ -44,22 +44,18 @@ class Sensor(Protocol):
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
         """Returns the shape of one observation: (scales, C, h, w)."""
-        ...
 
     def prepare(self, images: Tensor) -> PreparedImages:
         """Computes once what all glimpses of images (B, C, H, W) share."""
-        ...
 
     def __call__(self, prepared: PreparedImages, locations: Tensor) -> Tensor:
         """Extracts the patches at N locations: (N, scales, C, h, w)."""
-        ...
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
         """Returns the windows that a glimpse covers, from the finest to the coarsest: (N, n, 4) int64.
 
         A window is (left, top, right, bottom) in pixels, right and bottom exclusive; it may extend beyond the image.
         """
-        ...
 
 
 def pixel_coordinates(locations: Tensor, height: int, width: int) -> Tensor:
@@ -120,8 +116,7 @@ class GlimpseSensor:
         self.patch_size = parse_pair("sensor.patch_size", patch_size, 1)
         self.num_scales, self.factor = num_scales, factor
         # Half the largest window, for a glimpse at the border.
-        height, width = (side * factor ** (num_scales - 1) // 2 for side in self.patch_size)
-        self._padding = height, width
+        self._padding = tuple(side * factor ** (num_scales - 1) // 2 for side in self.patch_size)
 
     def patch_shape(self, channels: int) -> tuple[int, int, int, int]:
         """Returns the shape of one observation: (scales, C, h, w)."""
@@ -252,7 +247,7 @@ class LogPolarSensor:
         return torch.cat([(center - radius).round(), (center + radius).round() + 1], dim=-1).long()
 
 
-def _prepare(images: Tensor, padding: tuple[int, int], count: int, factor: int) -> PreparedImages:
+def _prepare(images: Tensor, padding: tuple[int, ...], count: int, factor: int) -> PreparedImages:
     """Pads images (B, C, H, W) above and below, left and right, and averages them over squares of ``factor**k`` pixels.
 
     There is one map for each k in 0 .. count - 1.

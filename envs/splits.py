@@ -59,13 +59,12 @@ def split_indices(split: Split, labels: Tensor, shares: Mapping[Split, float], g
         InputError: the split would be empty.
     """
     remaining, remaining_share = torch.arange(len(labels)), 1.0
-    chosen = None
+    parts: dict[Split, Tensor] = {}
     for name, share in shares.items():
         kept, held_out = hold_out(labels[remaining], share / remaining_share)
-        if name == split:
-            chosen = remaining[held_out]
+        parts[name] = remaining[held_out]
         remaining, remaining_share = remaining[kept], remaining_share - share
-    chosen = remaining if chosen is None else chosen
+    chosen = parts.get(split, remaining)
     if len(chosen) == 0:
         raise InputError(
             f"The {split} split would be empty: {len(labels)} examples are too few to divide by "

@@ -283,9 +283,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             self._start(last)
             self._observation = self._shown.observe(self._location, self._look)
         results = {"reward": reward, "terminated": terminated, "truncated": torch.zeros_like(terminated)}
-        reward, terminated, truncated = to_output(results, self.output).values()
-        info = self._info(components, rewarded) | final
-        return to_output(self._observation, self.output), reward, terminated, truncated, info
+        observation, info = to_output(self._observation, self.output), self._info(components, rewarded) | final
+        return observation, *to_output(results, self.output).values(), info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Returns one (H, W, 3) uint8 picture a row: the image dimmed, the windows lit, the path and the answers."""

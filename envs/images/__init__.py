@@ -79,7 +79,6 @@ class ImageSource(Protocol):
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> SceneSet:
         """Loads or generates one split. Raises :class:`InputError` if the user's files are missing or invalid."""
-        ...
 
 
 def resolve_source(images: str | ImageSource) -> ImageSource:

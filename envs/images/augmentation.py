@@ -96,9 +96,8 @@ class RandomWarp:
         ]
         if self.elastic:
             nodes = self.elastic * random.normal("augmentation/bend", 2, _NODES, _NODES)
-            displacement = (
-                _interpolation_matrix(height, images.device) @ nodes @ _interpolation_matrix(width, images.device).T
-            )
+            vertical, horizontal = (_interpolation_matrix(side, images.device) for side in (height, width))
+            displacement = vertical @ nodes @ horizontal.T
             points = [point + moved for point, moved in zip(points, displacement.unbind(1), strict=True)]
         return torch.stack([points[0] * (2 / width), points[1] * (2 / height)], dim=-1)
 

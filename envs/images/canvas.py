@@ -168,12 +168,12 @@ class CanvasScenes:
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         """Draws the scenes of the given indices (B,), with the annotations that :class:`Canvas` lists."""
         count = self.least + random.integers("number of objects", self.most - self.least + 1)  # (B,)
-        present = torch.arange(self.most, device=index.device) < count[:, None]  # (B, N)
+        numbers = torch.arange(self.most, device=index.device)
+        present = numbers < count[:, None]  # (B, N)
         shown = self._choose_objects(index % len(self.objects), present, random)
         left, top = self._place_objects(count, present, random)
 
         # Every object has random numbers of its own.
-        numbers = torch.arange(self.most, device=index.device)
         object_random = RowRandom(
             random.seed.repeat_interleave(self.most), (random.counter[:, None] * self.most + numbers).flatten()
         )
@@ -181,11 +181,10 @@ class CanvasScenes:
         tiles = drawn.images.unflatten(0, shown.shape)  # (B, N, C, h, w)
         images = torch.zeros(len(index), tiles.shape[2], self.height, self.width, device=index.device)
         if self._clutter is not None:
-            self._add_clutter(images, shown, random)
+            self._add_clutter(images, self._clutter.images, shown, random)
         if self.least < self.most:
             tiles = tiles * present[:, :, None, None, None]
-        for number in range(self.most):
-            _add(images, tiles[:, number], left[:, number], top[:, number])
+        _add(images, tiles, left, top)
 
         rows, columns = tiles.shape[-2:]
         corners = torch.stack([left, top, left + columns - 1, top + rows - 1], dim=-1)
@@ -252,10 +251,8 @@ class CanvasScenes:
         top = random.bits("top", self.most) % (self.height - rows + 1)
         return left * present, top * present
 
-    def _add_clutter(self, images: Tensor, shown: Tensor, random: RowRandom) -> None:
-        """Adds the clutter to images (B, C, H, W) in place."""
-        assert self._clutter is not None
-        source = self._clutter.images
+    def _add_clutter(self, images: Tensor, source: Tensor, shown: Tensor, random: RowRandom) -> None:
+        """Adds pieces of the training images ``source`` to images (B, C, H, W) in place."""
         total, channels, rows, columns = source.shape
         size, pieces = self.canvas.clutter_size, self.canvas.num_clutter
         origin, row, column, top, left = random.bits("clutter", 5, pieces).unbind(1)  # (B, pieces) each
@@ -272,9 +269,7 @@ class CanvasScenes:
         if cut.dtype == torch.uint8:
             cut = cut.float() / 255
         cut = cut.view(*origin.shape, channels, size, size)
-        left, top = left % (self.width - size + 1), top % (self.height - size + 1)
-        for piece in range(pieces):  # in a fixed order, so that sums round the same on every device
-            _add(images, cut[:, piece], left[:, piece], top[:, piece])
+        _add(images, cut, left % (self.width - size + 1), top % (self.height - size + 1))
 
     def _targets(
         self, boxes: Tensor, labels: Tensor, present: Tensor, count: Tensor, random: RowRandom
@@ -300,7 +295,9 @@ class CanvasScenes:
 
 
 def _add(images: Tensor, tiles: Tensor, left: Tensor, top: Tensor) -> None:
-    """Adds tiles (B, C, h, w) to images (B, C, H, W) in place, with their corners at column and row (B,)."""
-    first = (top * images.shape[-1] + left)[:, None]
+    """Adds tiles (B, N, C, h, w) to images (B, C, H, W) in place, with their corners at column and row (B, N)."""
+    first = top * images.shape[-1] + left
     offsets = window_offsets(*images.shape[1:], *tiles.shape[-2:], 1, images.device)
-    images.view(len(images), -1).scatter_add_(1, first + offsets, tiles.flatten(1))
+    for number in range(tiles.shape[1]):  # in a fixed order, so that sums round the same on every device
+        pixels = first[:, number, None] + offsets
+        images.view(len(images), -1).scatter_add_(1, pixels, tiles[:, number].flatten(1))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,7 +39,7 @@ def map_image_files(function: Callable[[Path], Result], paths: Sequence[Path]) -
 
 def read_header(path: Path) -> tuple[int, int, bool]:
     """Returns the height and width of an image after its EXIF rotation, and whether it is grayscale."""
-    with _open(path) as image:
+    with path.open("rb") as stream, Image.open(stream) as image:
         rotated = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
         width, height = (ImageOps.exif_transpose(image) if rotated else image).size
         return height, width, image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
@@ -58,7 +57,8 @@ def read_image(path: Path, channels: int, size: tuple[int, int], resize: bool = 
     Returns:
         (C, height, width) uint8, with the image in the center.
     """
-    with _open(path) as opened:
+    # Pillow memory-maps a TIFF opened by path, and decodes it wrongly if EXIF rotates it.
+    with path.open("rb") as stream, Image.open(stream) as opened:
         image = _to_8_bit(ImageOps.exif_transpose(opened))
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -71,13 +71,6 @@ def read_image(path: Path, channels: int, size: tuple[int, int], resize: bool = 
     padded = Image.new(image.mode, size[::-1])
     padded.paste(image, ((size[1] - image.width) // 2, (size[0] - image.height) // 2))
     return torch.from_numpy(np.array(padded)).view(*size, channels).permute(2, 0, 1).contiguous()
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[Image.Image]:
-    # Pillow memory-maps a TIFF opened by path, and decodes it wrongly if EXIF rotates it.
-    with path.open("rb") as stream, Image.open(stream) as image:
-        yield image
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:

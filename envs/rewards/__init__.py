@@ -78,7 +78,6 @@ class Reward(Protocol):
 
     def __call__(self, transition: Transition) -> Tensor:
         """Returns the rewards (B,) float32. Those of rows whose episode has ended are ignored."""
-        ...
 
 
 class CheckedReward:

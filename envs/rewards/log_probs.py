@@ -13,7 +13,29 @@ from envs.rewards import Transition
 
 
 @dataclass(frozen=True)
-class NegativeCrossEntropy:
+class _LogProb:
+    """Base class of the rewards of the log-probability of the correct class.
+
+    Attributes:
+        floor: the smallest log-probability in nats, negative; bounds the cost of a class of probability 0.
+    """
+
+    floor: float = -4.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.floor) and self.floor < 0):
+            raise InputError(f"reward.floor must be a finite number below 0, got {self.floor}.")
+
+    def _log_prob(self, log_probs: Tensor, label: Tensor) -> Tensor:
+        """Returns the log-probabilities of labels (B,) under (B, K) log_probs, clamped to [floor, 0]: (B,) in nats.
+
+        Where the label is ``IGNORE_INDEX`` the result is that of class 0 and has no meaning.
+        """
+        return log_probs.gather(1, label.clamp(min=0)[:, None])[:, 0].clamp(self.floor, 0)
+
+
+@dataclass(frozen=True)
+class NegativeCrossEntropy(_LogProb):
     """r = max(log p(label), floor) in nats when an answer is due, else 0.
 
     Needs ``env.answer=log_probs``. With ``env.glimpses_per_answer=1`` an answer is due at every step.
@@ -22,18 +44,12 @@ class NegativeCrossEntropy:
         floor: the smallest log-probability, negative; bounds the cost of a class of probability 0.
     """
 
-    floor: float = -4.0
-
-    def __post_init__(self) -> None:
-        _check_floor(self.floor)
-
     def __call__(self, transition: Transition) -> Tensor:
-        value = _log_prob_of_label(transition.log_probs, transition.label, self.floor)
-        return torch.where(transition.due, value, 0)
+        return torch.where(transition.due, self._log_prob(transition.log_probs, transition.label), 0)
 
 
 @dataclass(frozen=True)
-class LogProbGain:
+class LogProbGain(_LogProb):
     """r = log p_t(label) - log p_{t-1}(label) in nats at every step, each clamped below at ``floor``.
 
     Before the first step of each answer p is uniform over the K classes. So the gains up to an answer sum to its
@@ -43,14 +59,9 @@ class LogProbGain:
         floor: the smallest log-probability, negative; a gain is at most ``-floor``.
     """
 
-    floor: float = -4.0
-
-    def __post_init__(self) -> None:
-        _check_floor(self.floor)
-
     def __call__(self, transition: Transition) -> Tensor:
-        current = _log_prob_of_label(transition.log_probs, transition.label, self.floor)
-        return current - _log_prob_of_label(transition.previous_log_probs, transition.label, self.floor)
+        current = self._log_prob(transition.log_probs, transition.label)
+        return current - self._log_prob(transition.previous_log_probs, transition.label)
 
 
 @dataclass(frozen=True)
@@ -64,20 +75,6 @@ class InformationGain:
 
     def __call__(self, transition: Transition) -> Tensor:
         return _entropy(transition.previous_log_probs) - _entropy(transition.log_probs)
-
-
-def _log_prob_of_label(log_probs: Tensor, label: Tensor, floor: float) -> Tensor:
-    """Returns the log-probabilities of labels (B,) under (B, K) log_probs, clamped to [floor, 0]: (B,) in nats.
-
-    Where the label is ``IGNORE_INDEX`` the result is that of class 0 and has no meaning.
-    """
-    return log_probs.gather(1, label.clamp(min=0)[:, None])[:, 0].clamp(floor, 0)
-
-
-def _check_floor(floor: float) -> None:
-    """Raises :class:`InputError` unless the floor is finite and negative."""
-    if not (math.isfinite(floor) and floor < 0):
-        raise InputError(f"reward.floor must be a finite number below 0, got {floor}.")
 
 
 def _entropy(log_probs: Tensor) -> Tensor:
