@@ -10,6 +10,7 @@ from envs.rewards.weighted_sum import WeightedSum
 from envs.splits import IGNORE_INDEX
 from ram.networks import RandomLocation
 from ram.rollout import evaluate_episodes
+from ram.tasks.glimpse import GlimpseTask
 from tests.ram.glimpse_tasks import (
     WITH_END,
     A,
@@ -135,38 +136,50 @@ def test_an_agent_that_may_stop_is_evaluated_at_its_stop() -> None:
     assert (task.monitor, task.maximize) == ("return", True)
 
 
+def sampled_probabilities(task: GlimpseTask, stop: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Computes, by hand, class probabilities (10, 60, A, K) and numbers of looks (10, 60) of sampled trajectories."""
+    env = task._env("test", 60)
+    probabilities, looks = [], np.full((10, 60), 6)
+    for number in range(10):
+        rollout = evaluate_episodes(task.agent, env, torch.arange(60), 0, "sampled", number)
+        for row in range(60):
+            stops = [look for look, action in enumerate(rollout.actions, 1) if stop and action["stop"][row]]
+            looks[number, row] = min([*stops, 6])
+            due = [looks[number, row]] if stop else [3, 6]
+            probabilities.append([class_probabilities(rollout.features[look - 1, row].item()) for look in due])
+    return np.reshape(probabilities, (10, 60, -1, 3)), looks
+
+
 @pytest.mark.parametrize("stop", [False, True])
 def test_monte_carlo_errors_are_those_of_averaged_probabilities(stop: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     images = 0.6 * torch.rand(60, 1, 8, 8, generator=generator)
-    first, second = (torch.randint(3, (60,), generator=generator).tolist() for _ in range(2))
-    several = [[one, IGNORE_INDEX if one == E else other] for one, other in zip(first, second, strict=True)]
+    random = torch.randint(3, (60, 1 if stop else 2), generator=generator).numpy()
     options = {"stop": True, "reward": EarlyAnswer()} if stop else {"glimpses_per_answer": 3}
-    labels = [[one] for one in first] if stop else several
-    task, _ = followable_task(images, first if stop else several, WITH_END, **options)
-    env = task._env("test", 60)
-    env.reset(seed=task._row_seed)
-    rollouts = [
-        evaluate_episodes(task.agent, env, torch.arange(60), task._row_seed, "sampled", number) for number in range(10)
-    ]
 
-    wrong = np.zeros((60, 11), bool)  # of every trajectory, and of their mean
-    looks = np.full((60, 10), 6)
-    for row, label in enumerate(labels):
-        trajectories = []
-        for number, rollout in enumerate(rollouts):
-            stops = [look for look, action in enumerate(rollout.actions) if stop and action["stop"][row]]
-            looks[row, number] = stops[0] + 1 if stops else 6
-            due = [looks[row, number]] if stop else [3, 6]
-            trajectories.append([class_probabilities(rollout.features[look - 1, row].item()) for look in due])
-        for number, probabilities in enumerate([*trajectories, np.mean(trajectories, axis=0)]):
-            answers = np.argmax(probabilities, axis=-1).tolist()
-            wrong[row, number] = any(a != b for a, b in zip(answers, label, strict=True) if b != IGNORE_INDEX)
+    def build(labels: np.ndarray) -> GlimpseTask:
+        return followable_task(images, (labels[:, 0] if stop else labels).tolist(), WITH_END, **options)[0]
 
+    # Labels do not change the trajectories up to the end of an episode. They are random where all trajectories agree,
+    # and elsewhere the answers of averaged probabilities, so that no other way to combine answers has fewer errors.
+    probabilities, _ = sampled_probabilities(build(np.zeros_like(random)), stop)
+    answers, averaged = probabilities.argmax(-1), probabilities.mean(0).argmax(-1)
+    labels = np.where((answers == answers[0]).all(0), random, averaged)
+    if not stop:
+        labels[labels[:, 0] == E, 1] = IGNORE_INDEX
+
+    def error(answers: np.ndarray) -> float:
+        return 100 * ((answers != labels) & (labels != IGNORE_INDEX)).any(-1).mean()
+
+    task = build(labels)
+    probabilities, looks = sampled_probabilities(task, stop)
+    answers, averaged = probabilities.argmax(-1), probabilities.mean(0).argmax(-1)
+    majority = np.eye(3)[answers].sum(0).argmax(-1)
     metrics = task.evaluate("test")
-    assert metrics["error_sampled"] == pytest.approx(100 * wrong[:, :10].mean())
-    assert metrics["error_mc"] == pytest.approx(100 * wrong[:, 10].mean())
-    assert abs(metrics["error_mc"] - metrics["error_sampled"]) > 1  # the two differ clearly
+    assert metrics["error_sampled"] == pytest.approx(error(answers))
+    assert metrics["error_mc"] == pytest.approx(error(averaged))
+    assert metrics["error_sampled"] > metrics["error_mc"] + 5  # the mean error of the trajectories differs clearly,
+    assert error(majority) > metrics["error_mc"] + 5  # and so does the error of the majority vote
     if stop:
         assert metrics["glimpses_sampled"] == pytest.approx(looks.mean())
         assert 1.5 < looks.mean() < 5.5
