@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from envs.errors import InputError
 from ram.networks import (
@@ -13,6 +13,7 @@ from ram.networks import (
     BoxNetwork,
     ContextNetwork,
     CoreNetwork,
+    CoreOutput,
     GlimpseNetwork,
     GridLocation,
     LocationNetwork,
@@ -20,20 +21,6 @@ from ram.networks import (
     State,
     StopNetwork,
 )
-
-
-class AgentOutput(NamedTuple):
-    """The output of one step of the agent.
-
-    Attributes:
-        features: (B, D), the input of ``location``, ``stop`` and the baseline.
-        action_features: (B, D), the input of ``action``; the same tensor unless the core has two layers.
-        state: the state of the core for the next step.
-    """
-
-    features: Tensor
-    action_features: Tensor
-    state: tuple[State, ...]
 
 
 class RecurrentAttention(nn.Module):
@@ -78,10 +65,8 @@ class RecurrentAttention(nn.Module):
         self.core = core(self.glimpse.output_size)
         self.location = policy(self.core.size)
         self.action: nn.Module | None = None
-        if answer == "box":
-            self.action = box(self.core.size)
-        elif answer:
-            self.action = action(self.core.size, num_classes)
+        if answer:
+            self.action = box(self.core.size) if answer == "box" else action(self.core.size, num_classes)
         self.stop = stop(self.core.size) if can_stop else None
         self.context = context(tuple(context_shape), self.core.size) if context_shape else None
         if len(self.core.layers) > 1:
@@ -92,7 +77,7 @@ class RecurrentAttention(nn.Module):
                 self.core.backprop_into_lower = self.location.backprop_into_core
                 self.location.backprop_into_core = True
 
-    def step(self, observation: Mapping[str, Any], state: tuple[State, ...] | None = None) -> AgentOutput:
+    def step(self, observation: Mapping[str, Any], state: tuple[State | None, ...] | None = None) -> CoreOutput:
         """Processes one observation.
 
         Args:
@@ -101,10 +86,9 @@ class RecurrentAttention(nn.Module):
             state: the state after the previous step; None before the first.
         """
         glimpse = self.glimpse(observation["patches"], observation["location"], observation.get("goal"))
-        previous: tuple[State | None, ...] | None = state
         if state is None and self.context is not None:
-            previous = self.core.initial_state(self.context(observation["context"]))
-        return AgentOutput(*self.core(glimpse, previous))
+            state = self.core.initial_state(self.context(observation["context"]))
+        return self.core(glimpse, state)
 
     def anneal(self, progress: float) -> None:
         """Applies the schedules of the policies for a fraction ``progress`` of the budget, in [0, 1]."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
+from envs.validation import check_probability
 from ram.reinforce import BaselineOutput, Rollout
 
 
@@ -49,8 +50,7 @@ class MovingAverageBaseline(Baseline):
 
     def __init__(self, feature_size: int, rollouts_per_image: int, decay: float = 0.95) -> None:
         super().__init__(feature_size, rollouts_per_image)
-        if not 0 <= decay < 1:
-            raise InputError(f"baseline.decay must be in [0, 1), got {decay}.")
+        check_probability("baseline.decay", decay)
         self.decay = decay
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("weight", torch.zeros(()))  # corrects the initial zero, as in Adam

@@ -15,19 +15,15 @@ class Distribution(Protocol):
 
     def sample(self, noise: Tensor) -> Tensor:
         """Maps noise to a sample, without gradient."""
-        ...
 
     def mode(self, noise: Tensor) -> Tensor:
         """Returns the most probable value; a sample if all are equally probable."""
-        ...
 
     def log_prob(self, sample: Tensor) -> Tensor:
         """Returns the log-probability of a sample, with gradient."""
-        ...
 
     def entropy(self) -> Tensor:
         """Returns the entropy in nats, with gradient."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_positive, check_positive_integers
+from envs.validation import check_choice, check_positive, check_positive_integers
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Hard, Select
 from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform
@@ -47,8 +48,7 @@ class GlimpseNetwork(nn.Module):
         contrast: float = 1.0,
     ) -> None:
         super().__init__()
-        if contrast <= 0:
-            raise InputError(f"task.agent.glimpse.contrast must be positive, got {contrast}.")
+        check_positive("task.agent.glimpse.contrast", contrast)
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
         check_positive_integers("task.agent.glimpse", **sizes)
         self.output_size = output_size
@@ -99,6 +99,21 @@ class ContextNetwork(nn.Module):
         return self.layers(context)
 
 
+class CoreOutput(NamedTuple):
+    """The output of one step of the core.
+
+    Attributes:
+        features: h_t of the upper layer, (B, size): the input of the location and stop networks and of the baseline.
+        action_features: h_t of the lower layer, (B, size): the input of the action network. The same tensor unless the
+            core has two layers.
+        state: the state of every layer for the next step.
+    """
+
+    features: Tensor
+    action_features: Tensor
+    state: tuple[State, ...]
+
+
 class CoreNetwork(nn.Module):
     """Recurrent core: h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), or a gated cell.
 
@@ -119,42 +134,31 @@ class CoreNetwork(nn.Module):
     def __init__(self, input_size: int, cell: str = "rnn", size: int = 256, num_layers: int = 1) -> None:
         super().__init__()
         check_positive_integers("core", size=size)
-        if num_layers not in (1, 2):
-            raise InputError(f"core.num_layers must be 1 or 2, got {num_layers}.")
+        check_choice("core.num_layers", num_layers, (1, 2))
         cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": _ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
-        if cell not in cells:
-            raise InputError(f"core.cell must be one of {', '.join(cells)}, got {cell!r}.")
+        check_choice("core.cell", cell, list(cells))
         self.size = size
         self.layers = nn.ModuleList(cells[cell](width, size) for width in (input_size, size)[:num_layers])
-        self._gated = cell == "lstm"
         self.backprop_into_lower = False
 
     def initial_state(self, context: Tensor) -> tuple[State | None, ...]:
         """Returns the state before the first glimpse, with ``context`` (B, size) as that of the upper layer."""
-        first = (context, torch.zeros_like(context)) if self._gated else context
+        first = (context, torch.zeros_like(context)) if isinstance(self.layers[-1], nn.LSTMCell) else context
         return (*[None] * (len(self.layers) - 1), first)
 
-    def forward(
-        self, glimpse: Tensor, state: tuple[State | None, ...] | None
-    ) -> tuple[Tensor, Tensor, tuple[State, ...]]:
+    def forward(self, glimpse: Tensor, state: tuple[State | None, ...] | None) -> CoreOutput:
         """Computes one step.
 
         Args:
             glimpse: (B, input_size).
             state: the state of every layer after the previous step; None before the first step, for zeros.
-
-        Returns:
-            h_t of the upper and of the lower layer, (B, size) each (the same with one layer), and the next state.
         """
-        inputs = glimpse
-        outputs: list[Tensor] = []
-        states: list[State] = []
+        inputs, outputs, states = glimpse, list[Tensor](), list[State]()
         for layer, previous in zip(self.layers, state or [None] * len(self.layers), strict=True):
-            new = layer(inputs.detach() if outputs and not self.backprop_into_lower else inputs, previous)
-            inputs = new[0] if isinstance(new, tuple) else new
-            outputs.append(inputs)
-            states.append(new)
-        return outputs[-1], outputs[0], tuple(states)
+            states.append(layer(inputs, previous))
+            outputs.append(states[-1][0] if isinstance(states[-1], tuple) else states[-1])
+            inputs = outputs[-1] if self.backprop_into_lower else outputs[-1].detach()
+        return CoreOutput(outputs[-1], outputs[0], tuple(states))
 
 
 class _ReLUCell(nn.Module):
@@ -199,8 +203,6 @@ class LocationNetwork(nn.Module):
         lr_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        if hidden_size < 0:
-            raise InputError(f"{self.options}.hidden_size must not be negative, got {hidden_size}.")
         for name, value in [("std", std), ("final_std", final_std), ("lr_scale", lr_scale)]:
             if value is not None and value <= 0:
                 raise InputError(f"{self.options}.{name} must be positive, got {value}.")
@@ -208,7 +210,7 @@ class LocationNetwork(nn.Module):
             raise InputError("policy.learn_std=true needs policy.final_std=null: a learned deviation has no schedule.")
         self.initial_std, self.final_std = std, final_std
         self.backprop_into_core, self.lr_scale = backprop_into_core, lr_scale
-        self.mean = nn.Sequential(*output_layers(feature_size, self.outputs, hidden_size), nn.Tanh())
+        self.mean = nn.Sequential(*output_layers(feature_size, self.outputs, hidden_size, self.options), nn.Tanh())
         log_std = torch.full((self.outputs,), math.log(std))
         if learn_std:
             self.log_std = nn.Parameter(log_std)
@@ -218,8 +220,7 @@ class LocationNetwork(nn.Module):
     def anneal(self, progress: float) -> None:
         """Sets the standard deviation for a fraction ``progress`` of the budget, in [0, 1], unless it is learned."""
         if self.final_std is not None:
-            scheduled = (1 - progress) * math.log(self.initial_std) + progress * math.log(self.final_std)
-            self.log_std.fill_(scheduled)
+            self.log_std.fill_((1 - progress) * math.log(self.initial_std) + progress * math.log(self.final_std))
         elif not isinstance(self.log_std, nn.Parameter):
             self.log_std.fill_(math.log(self.initial_std))
 
@@ -320,9 +321,7 @@ class ActionNetwork(nn.Module):
 
     def __init__(self, feature_size: int, num_classes: int, hidden_size: int = 0) -> None:
         super().__init__()
-        if hidden_size < 0:
-            raise InputError(f"task.agent.action.hidden_size must not be negative, got {hidden_size}.")
-        self.logits = output_layers(feature_size, num_classes, hidden_size)
+        self.logits = output_layers(feature_size, num_classes, hidden_size, "task.agent.action")
 
     def forward(self, features: Tensor) -> Categorical:
         """(..., D) -> the distribution of the answer."""
@@ -373,8 +372,14 @@ class StopNetwork(nn.Module):
         return Categorical(self.logits(features.detach()))
 
 
-def output_layers(feature_size: int, outputs: int, hidden_size: int) -> nn.Sequential:
-    """Builds a linear layer, after a hidden ReLU layer if ``hidden_size`` > 0: (..., D) -> (..., outputs)."""
+def output_layers(feature_size: int, outputs: int, hidden_size: int, options: str) -> nn.Sequential:
+    """Builds a linear layer, after a hidden ReLU layer if ``hidden_size`` > 0: (..., D) -> (..., outputs).
+
+    Raises:
+        InputError: ``hidden_size`` is negative; the message names the option ``hidden_size`` of ``options``.
+    """
+    if hidden_size < 0:
+        raise InputError(f"{options}.hidden_size must not be negative, got {hidden_size}.")
     return nn.Sequential(
         *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
         nn.Linear(hidden_size or feature_size, outputs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from envs import GlimpseVectorEnv
 from envs.random import RowRandom
 from envs.splits import IGNORE_INDEX
-from ram.agent import AgentOutput, RecurrentAttention
+from ram.agent import RecurrentAttention
 from ram.distributions import Distribution
-from ram.networks import RandomLocation
+from ram.networks import CoreOutput, RandomLocation
 from ram.reinforce import Rollout
 
 Behavior = Literal["greedy", "sampled", "random"]
@@ -23,6 +23,11 @@ Behavior = Literal["greedy", "sampled", "random"]
 
 Noise = Mapping[str, Tensor]
 """Standard normal numbers (T, B, n) for every kind of choice: ``location``, ``answer``, ``stop``."""
+
+_Step = dict[str, Tensor]
+"""One step of all rows: entries of :class:`GlimpseRollout` by name, and the scores of the stop and the answer."""
+
+_Action = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -67,39 +72,7 @@ class GlimpseRollout(Rollout):
             return self.logits.softmax(-1), self.targets
         number = torch.arange(len(self.targets), device=self.targets.device)[:, None]
         last = torch.where(self.targets != IGNORE_INDEX, number, 0).amax(0, keepdim=True)
-        logits = self.logits.gather(0, last[..., None].expand(-1, -1, self.logits.shape[-1]))
-        return logits.softmax(-1), self.targets.gather(0, last)
-
-
-@dataclass(frozen=True)
-class _ScoredChoice:
-    """A sampled stop or answer: its log-probability (B,), entropy (B,), and the rows where it is scored (B,) bool."""
-
-    log_prob: Tensor
-    entropy: Tensor
-    mask: Tensor
-
-    @classmethod
-    def of(cls, policy: Distribution, sample: Tensor, mask: Tensor) -> _ScoredChoice:
-        log_prob = policy.log_prob(sample)
-        return cls(log_prob, policy.entropy().expand_as(log_prob), mask)
-
-
-@dataclass
-class _Step:
-    """One step of all rows: what :func:`run_episode` records, as in :class:`GlimpseRollout`."""
-
-    features: Tensor
-    location: Tensor
-    active: Tensor
-    sample: Tensor
-    action: dict[str, Tensor]
-    scored: dict[str, _ScoredChoice] = field(default_factory=dict)
-    logits: Tensor | None = None
-    targets: Tensor | None = None
-    reward: Tensor = field(init=False)
-    components: dict[str, Tensor] = field(init=False)
-    moved: Tensor = field(init=False)
+        return self.logits.take_along_dim(last[..., None], 0).softmax(-1), self.targets.gather(0, last)
 
 
 def draw_noise(random: RowRandom, env: GlimpseVectorEnv, name: str = "policy") -> Noise:
@@ -138,108 +111,100 @@ def run_episode(
     """
     location = location or agent.location
 
-    def choose(policy: Distribution, name: str, number: int) -> Tensor:
-        return policy.mode(noise[name][number]) if greedy else policy.sample(noise[name][number])
+    def choose(policy: Distribution, kind: str, number: int) -> Tensor:
+        return policy.mode(noise[kind][number]) if greedy else policy.sample(noise[kind][number])
 
     observation, info = env.reset(options=options)
     labels = info["label"] if env.answer_schedule.is_supervised else None
     active = torch.ones_like(info["index"], dtype=torch.bool)
     numbers = torch.arange(env.num_glimpses, device=active.device)
-    state, steps = None, list[_Step]()
+    state, steps, actions = None, list[_Step](), list[_Action]()
     for number in range(env.num_glimpses):
         output = agent.step(observation, state)
         state = output.state
         with torch.no_grad():  # locations are scored at the end, all steps at once
             sample = choose(location(output.features, numbers[number]), "location", number)
-        # NaN of a diverged network must reach the loss instead of raising an error in the environment.
-        action = {"location": sample.clamp(-1, 1).nan_to_num()}
-        step = _Step(output.features, observation["location"], active, sample, action)
-        _act(agent, env, output, labels, number, choose, step)
-        observation, step.reward, terminated, _, info = env.step(step.action)
-        step.components = {name: value for name, value in info.items() if name.startswith("reward/")}
-        step.moved = active = ~terminated
-        steps.append(step)
+        step = {"features": output.features, "location": observation["location"], "active": active, "sample": sample}
+        action = _act(agent, env, output, labels, number, choose, step)
+        observation, step["reward"], terminated, _, info = env.step(action)
+        step["moved"] = active = ~terminated
+        steps.append(step | {name: value for name, value in info.items() if name.startswith("reward/")})
+        actions.append(action)
         if not active.any():
             break
-    return _score(env, location, steps, numbers[: len(steps)])
+    return _score(env, location, steps, actions)
 
 
 def _act(
     agent: RecurrentAttention,
     env: GlimpseVectorEnv,
-    output: AgentOutput,
+    output: CoreOutput,
     labels: Tensor | None,
     number: int,
     choose: Callable[[Distribution, str, int], Tensor],
     step: _Step,
-) -> None:
-    """Adds the stop and the answer to the action of a step."""
-    due, is_due = step.active, env.answer_schedule.is_due(number)
+) -> _Action:
+    """Returns the action of a step, and adds to the step what trains its stop and its answer."""
+    # NaN of a diverged network must reach the loss instead of raising an error in the environment.
+    action = {"location": step["sample"].clamp(-1, 1).nan_to_num()}
+    due, is_due = step["active"], env.answer_schedule.is_due(number)
     if agent.stop is not None:
         policy = agent.stop(output.features)
-        stop = step.action["stop"] = choose(policy, "stop", number)
+        action["stop"] = choose(policy, "stop", number)
         is_last = number == env.num_glimpses - 1  # the episode ends there anyway
-        step.scored["stop"] = _ScoredChoice.of(policy, stop, torch.zeros_like(due) if is_last else due)
-        due = due if is_due else due & (stop == 1)
+        step |= _scored("stop", policy, action["stop"], torch.zeros_like(due) if is_last else due)
+        due = due if is_due else due & (action["stop"] == 1)
     if agent.action is None:
-        return
-    may_be_due = is_due or agent.stop is not None
-    if not may_be_due and env.answer != "log_probs":
-        step.action["answer"] = (
-            torch.zeros_like(due, dtype=torch.long) if env.answer == "label" else step.sample.new_zeros(len(due), 4)
-        )
-        return
+        return action
+    may_be_due = is_due or agent.stop is not None  # the environment ignores other answers
     policy = agent.action(output.action_features)
     if labels is None:
         answer = choose(policy, "answer", number)
-        step.scored["answer"] = _ScoredChoice.of(policy, answer, due)
-        step.action["answer"] = answer.clamp(-1, 1).nan_to_num() if env.answer == "box" else answer
-        return
+        action["answer"] = answer.clamp(-1, 1).nan_to_num() if env.answer == "box" else answer
+        if may_be_due:
+            step |= _scored("answer", policy, answer, due)
+        return action
     logits = policy.logits.detach()
     if env.answer == "label":
-        step.action["answer"] = logits.argmax(-1)
+        action["answer"] = logits.argmax(-1)
     else:
-        step.action["answer"] = logits.log_softmax(-1).nan_to_num(nan=0.0, neginf=-math.inf)
+        action["answer"] = logits.log_softmax(-1).nan_to_num(nan=0.0, neginf=-math.inf)
     if may_be_due:
         label = labels if labels.ndim == 1 else labels[:, number // env.answer_schedule.glimpses_per_answer]
-        step.logits, step.targets = policy.logits, torch.where(due, label, IGNORE_INDEX)
+        step |= {"logits": policy.logits, "targets": torch.where(due, label, IGNORE_INDEX)}
+    return action
 
 
-def _score(env: GlimpseVectorEnv, location: nn.Module, steps: Sequence[_Step], numbers: Tensor) -> GlimpseRollout:
+def _scored(kind: str, policy: Distribution, sample: Tensor, mask: Tensor) -> _Step:
+    """Returns log-probability, entropy and mask, (B,) each, of a stop or an answer that is scored where ``mask``."""
+    log_prob = policy.log_prob(sample)
+    entropy = policy.entropy().expand_as(log_prob)
+    return {f"{kind}/log_prob": log_prob, f"{kind}/entropy": entropy, f"{kind}/mask": mask}
+
+
+def _score(env: GlimpseVectorEnv, location: nn.Module, steps: list[_Step], actions: list[_Action]) -> GlimpseRollout:
     """Stacks the steps of an episode and computes the log-probabilities of its choices."""
-
-    def stack(name: str) -> Tensor:
-        return torch.stack([getattr(step, name) for step in steps])
-
-    features, sample, moved = stack("features"), stack("sample"), stack("moved")
-    policy = location(features, numbers)
-    log_prob, mask = policy.log_prob(sample), moved
-    entropy = _masked_mean(policy.entropy(), mask)
+    names = dict.fromkeys(name for step in steps for name in step)
+    stacked = {name: torch.stack([step[name] for step in steps if name in step]) for name in names}
+    features, sample, mask = stacked["features"], stacked["sample"], stacked["moved"]
+    policy = location(features, torch.arange(len(steps), device=features.device))
+    log_prob, entropy = policy.log_prob(sample), _masked_mean(policy.entropy(), mask)
     for kind in ("stop", "answer"):
-        choices = [step.scored[kind] for step in steps if kind in step.scored]
-        if choices:
-            scored = torch.stack([choice.mask for choice in choices])
-            choice_log_prob = torch.stack([choice.log_prob for choice in choices])
-            log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, choice_log_prob, 0)
-            entropy = entropy + _masked_mean(torch.stack([choice.entropy for choice in choices]), scored)
+        if f"{kind}/mask" in stacked:
+            scored = stacked[f"{kind}/mask"]
+            log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, stacked[f"{kind}/log_prob"], 0)
+            entropy = entropy + _masked_mean(stacked[f"{kind}/entropy"], scored)
             mask = mask | scored
-    logits = [step.logits for step in steps if step.logits is not None]
-    targets = [step.targets for step in steps if step.targets is not None]
     return GlimpseRollout(
-        features=features,
+        **{name: stacked[name] for name in ("features", "active", "reward", "location", "sample", "moved")},
         log_prob=log_prob,
         entropy=entropy,
-        active=stack("active"),
         mask=mask,
-        reward=stack("reward"),
-        components={name: torch.stack([step.components[name] for step in steps]) for name in steps[0].components},
-        logits=torch.stack(logits) if logits else None,
-        targets=torch.stack(targets) if targets else None,
+        components={name: value for name, value in stacked.items() if name.startswith("reward/")},
+        logits=stacked.get("logits"),
+        targets=stacked.get("targets"),
         group=torch.arange(env.num_envs, device=features.device) // env.rollouts_per_image,
-        location=stack("location"),
-        sample=sample,
-        moved=moved,
-        actions=[step.action for step in steps],
+        actions=actions,
     )
 
 

@@ -39,12 +39,13 @@ class Prediction:
     location: Tensor
 
 
+@dataclass(frozen=True)
 class GlimpsePredictor:
     """A trained agent with its sensor, as returned by :func:`ram.load`.
 
-    Args:
+    Attributes:
         env: builds the environment, as for :class:`ram.tasks.glimpse.GlimpseTask`.
-        agent: the trained agent.
+        agent: the trained agent, in evaluation mode.
         classes: the class names.
         label_shape: the shape of an image's label in training, () or (A,); None without labels.
         interface: :attr:`envs.GlimpseVectorEnv.interface` of the training environment.
@@ -52,19 +53,13 @@ class GlimpsePredictor:
         device: where to compute.
     """
 
-    def __init__(
-        self,
-        env: Callable[..., GlimpseVectorEnv],
-        agent: RecurrentAttention,
-        classes: Sequence[str],
-        label_shape: Sequence[int] | None,
-        interface: Mapping[str, Any],
-        seed: int,
-        device: str,
-    ) -> None:
-        self.env, self.agent, self.classes = env, agent.eval(), tuple(classes)
-        self.label_shape, self.interface = label_shape, interface
-        self.seed, self.device = seed, device
+    env: Callable[..., GlimpseVectorEnv]
+    agent: RecurrentAttention
+    classes: Sequence[str]
+    label_shape: Sequence[int] | None
+    interface: Mapping[str, Any]
+    seed: int
+    device: str
 
     @torch.no_grad()
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
@@ -86,7 +81,16 @@ class GlimpsePredictor:
             raise InputError(
                 f"predict needs images of shape (N, {channels}, H, W) with N of at least 1, got {tuple(tensor.shape)}."
             )
-        env = self._build_env(tensor)
+        labels = torch.zeros(len(tensor), *self.label_shape, dtype=torch.long)  # not used
+        env = self.env(
+            images=ImageSet(tensor, labels, tuple(self.classes)),
+            reward=CorrectAnswer(),  # the reward of the run may need annotations that images do not have
+            num_envs=len(tensor),
+            split="test",
+            output="torch",
+            device=self.device,
+            autoreset_mode=AutoresetMode.DISABLED,
+        )
         env.reset(seed=self.seed)
         zeros = torch.zeros(len(tensor), dtype=torch.long, device=self.device)
         random = RowRandom(zeros + self.seed, zeros)
@@ -99,16 +103,3 @@ class GlimpsePredictor:
         names = [[self.classes[number] for number in row] for row in probability.argmax(-1).tolist()]
         label = tuple(" ".join(takewhile(END_CLASS.__ne__, row)) if several else row[0] for row in names)
         return Prediction(label, probability if several else probability[:, 0], rollout.location.transpose(0, 1))
-
-    def _build_env(self, images: Tensor) -> GlimpseVectorEnv:
-        assert self.label_shape is not None
-        labels = torch.zeros(len(images), *self.label_shape, dtype=torch.long)  # not used
-        return self.env(
-            images=ImageSet(images, labels, self.classes),
-            reward=CorrectAnswer(),  # the reward of the run may need annotations that images do not have
-            num_envs=len(images),
-            split="test",
-            output="torch",
-            device=self.device,
-            autoreset_mode=AutoresetMode.DISABLED,
-        )

@@ -102,7 +102,7 @@ class Task(nn.Module, ABC):
         The factor of a parameter is the attribute ``lr_scale`` of the module that contains it; 1 without one.
         """
         scaled = [module for module in self.modules() if hasattr(module, "lr_scale")]
-        scales = {id(value): module.lr_scale for module in scaled for value in module.parameters()}
+        scales: dict[int, Any] = {id(value): module.lr_scale for module in scaled for value in module.parameters()}
         groups: dict[float, list[nn.Parameter]] = {1.0: []}
         for value in self.parameters():
             if value.requires_grad:

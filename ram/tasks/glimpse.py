@@ -21,7 +21,6 @@ from envs.validation import check_positive_integers
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
 from ram.inference.glimpse import GlimpsePredictor
-from ram.networks import GridLocation
 from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.reinforce import Estimate, policy_gradient_variance, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
@@ -89,7 +88,6 @@ class GlimpseTask(Task):
         self._row_seed, self.device = _row_seed(seed), torch.device(device)
         self._build = env
         self.env = self._env("train", batch_size * rollouts_per_image, rollouts_per_image)
-        self.env.reset(seed=self._row_seed)
         self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
         self._epoch = -1
         images = len(self.env.scenes)
@@ -109,10 +107,10 @@ class GlimpseTask(Task):
 
     def _check_entropy(self) -> None:
         """Raises InputError if the weight of the entropy is set where no entropy can be trained."""
-        learns_std = any("std" in name for name, _ in self.agent.named_parameters())
-        samples_answers = self.env.answer == "label" and not self.env.answer_schedule.is_supervised
-        is_categorical = self.agent.stop is not None or isinstance(self.agent.location, GridLocation) or samples_answers
-        if self.weights.entropy and not (learns_std or is_categorical):
+        sampled_answer = None if self.env.answer_schedule.is_supervised else self.agent.action
+        policies = [each for each in (self.agent.location, self.agent.stop, sampled_answer) if each is not None]
+        features = torch.zeros(1, self.agent.core.size, device=self.device)
+        if self.weights.entropy and not any(policy(features).entropy().requires_grad for policy in policies):
             raise InputError(
                 "task.weights.entropy has no effect on locations of fixed standard deviation: set "
                 "policy.learn_std=true or task.weights.entropy=0."
@@ -204,10 +202,8 @@ class GlimpseTask(Task):
         """
         if not list(self.agent.location.parameters()):
             return {}
-        images = min(_DIAGNOSTIC_IMAGES, len(self.env.scenes))
-        rollouts = self.env.rollouts_per_image
+        images, rollouts = min(_DIAGNOSTIC_IMAGES, len(self.env.scenes)), self.env.rollouts_per_image
         env = self._env("train", images * rollouts, rollouts)
-        env.reset(seed=self._row_seed)
         training = self.training
         self.eval()
         with torch.no_grad():
@@ -215,11 +211,9 @@ class GlimpseTask(Task):
             rollout = run_episode(self.agent, env, self._noise(0, env), {"index": index, "episode": 0})
             estimate = reinforce(rollout, self.baseline, self.gamma)
         self.train(training)
+        weights = (torch.where(rollout.moved, each, 0) for each in (estimate.advantage, estimate.returns))
         variance, without_baseline = (
-            policy_gradient_variance(
-                self.agent.location, rollout, rollout.sample, torch.where(rollout.moved, weight, 0)
-            )
-            for weight in (estimate.advantage, estimate.returns)
+            policy_gradient_variance(self.agent.location, rollout, rollout.sample, weight) for weight in weights
         )
         return {
             "grad/variance_location": variance,
@@ -231,7 +225,6 @@ class GlimpseTask(Task):
         """Draws the glimpses at some images, as image and animation, and the locations of all looks of the split."""
         all_images = self._evaluation_env(split)
         env = self._env(split, min(_PLOTTED_IMAGES, len(all_images.scenes)), render_mode="rgb_array")
-        env.reset(seed=_EVALUATION_SEED)
         index = torch.linspace(0, len(env.scenes) - 1, env.num_envs, device=self.device).long()
         frames = glimpse_frames(env, index, evaluate_episodes(self.agent, env, index, _EVALUATION_SEED))
         locations = [
@@ -260,19 +253,15 @@ class GlimpseTask(Task):
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> GlimpsePredictor:
-        extra = state["_extra_state"]
+        extra, device = state["_extra_state"], arguments["device"]
         agent = arguments["agent"](**extra["interface"])
         agent.load_state_dict(substate(state, "agent."))
-        return GlimpsePredictor(
-            env=arguments["env"],
-            agent=agent.to(arguments["device"]),
-            **extra,
-            seed=_row_seed(arguments["seed"]),
-            device=arguments["device"],
-        )
+        seed = _row_seed(arguments["seed"])
+        return GlimpsePredictor(arguments["env"], agent.to(device).eval(), **extra, seed=seed, device=device)
 
     def _env(self, split: Split, num_envs: int, rollouts_per_image: int = 1, **options: Any) -> GlimpseVectorEnv:
-        return self._build(
+        """Builds a seeded environment."""
+        env = self._build(
             num_envs=num_envs,
             split=split,
             rollouts_per_image=rollouts_per_image,
@@ -281,13 +270,13 @@ class GlimpseTask(Task):
             autoreset_mode=AutoresetMode.DISABLED,
             **options,
         )
+        env.reset(seed=self._row_seed if split == "train" else _EVALUATION_SEED)
+        return env
 
     def _evaluation_env(self, split: Split) -> GlimpseVectorEnv:
         if split not in self._evaluation_envs:
             images = len(self._env(split, num_envs=1).scenes)
-            env = self._env(split, num_envs=min(_EVALUATION_ROWS, images))
-            env.reset(seed=_EVALUATION_SEED)
-            self._evaluation_envs[split] = env
+            self._evaluation_envs[split] = self._env(split, num_envs=min(_EVALUATION_ROWS, images))
         return self._evaluation_envs[split]
 
     def _noise(self, step: int, env: GlimpseVectorEnv | None = None) -> Noise:
@@ -300,9 +289,8 @@ class GlimpseTask(Task):
         """Returns the images of a training step, a slice of the permutation of its epoch: (batch_size,) int64."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch != epoch:
-            key = torch.tensor([self._row_seed, epoch], device=self.device)
-            random = RowRandom(key[:1], key[1:])
-            self._order = random.bits("order", len(self.env.scenes))[0].argsort()
+            seed, key = torch.tensor([[self._row_seed], [epoch]], device=self.device)
+            self._order = RowRandom(seed, key).bits("order", len(self.env.scenes))[0].argsort()
             self._epoch = epoch
         return self._order[position * self.examples_per_step :][: self.examples_per_step]
 

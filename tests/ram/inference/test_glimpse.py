@@ -1,5 +1,6 @@
 """Predictions of trained glimpse agents."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_one_of_several_answers_is_predicted_at_the_look_where_it_is_due() -> No
 
 def test_predict_does_not_need_the_annotations_of_the_reward() -> None:
     _, model = followable_task(constant_images(0.5), [A], ("a", "b", "c"))
-    model.env = partial(model.env, reward=TargetDistance())
+    model = replace(model, env=partial(model.env, reward=TargetDistance()))
     assert model.predict(constant_images(0.1, 0.5)).label == ("a", "c")
 
 
