@@ -46,7 +46,10 @@ class DecoderModel(nn.Module):
     Attributes:
         max_length: largest number of input tokens; None for any.
         feature_size: width of ``features``.
+        can_copy: whether the model copies source tokens with the attention weights of the decoder.
     """
+
+    can_copy = False
 
     def __init__(
         self, embedding: TokenEmbedding, decoder: Decoder, vocabulary_size: int, dropout: float, tie_embeddings: bool
@@ -71,11 +74,12 @@ class DecoderModel(nn.Module):
     ) -> ModelOutput:
         """Decodes from tokens (B, T); see :meth:`ram.sequence.interfaces.Decoder.forward`."""
         assert memory is not None
-        decoded = self.decoder(self.embed(token_ids), memory, state, need_weights)
-        return self._output(decoded, self.dropout(decoded.output))
+        vectors = self.embed(token_ids)
+        decoded = self.decoder(vectors, memory, state, need_weights or self.can_copy)
+        return self._output(decoded, self.dropout(decoded.output), vectors, memory)
 
-    def _output(self, decoded: DecoderOutput, dropped: Tensor) -> ModelOutput:
-        """Computes the logits from the decoder's output after dropout, (B, T, D)."""
+    def _output(self, decoded: DecoderOutput, dropped: Tensor, vectors: Tensor, memory: Memory) -> ModelOutput:
+        """Computes the logits from the decoder's output after dropout (B, T, D), and from its inputs when copying."""
         # The output of the previous step: a baseline must not depend on the choices of its own step.
         previous = torch.cat([torch.zeros_like(decoded.output[:, :1]), decoded.output[:, :-1]], dim=1)
         return ModelOutput(
@@ -96,6 +100,9 @@ class LanguageModel(Tagger):
         encoder: builds the encoder, which must be causal, from the width of the embeddings.
         dropout: dropout probability of the encoder's outputs.
         tie_embeddings: share the weights of the embeddings and of the output projection; needs equal widths.
+
+    Attributes:
+        max_length: largest number of input tokens; None for any.
     """
 
     def __init__(
@@ -113,15 +120,11 @@ class LanguageModel(Tagger):
             )
         if tie_embeddings:
             _tie_weights(self.out, self.embedding, "encoder")
+        self.max_length = self.encoder.max_length
 
     def decode(self, token_ids: Tensor, memory: None = None, state: Any = None) -> ModelOutput:
         """Continues from tokens (B, T), without padding."""
         return self(token_ids, torch.full((len(token_ids),), token_ids.shape[1], device=token_ids.device), state)
-
-    @property
-    def max_length(self) -> int | None:
-        """Largest number of input tokens; None for any."""
-        return self.encoder.max_length
 
 
 def _tie_weights(out: nn.Linear, embedding: TokenEmbedding, owner: str) -> None:

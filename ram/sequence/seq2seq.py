@@ -18,6 +18,7 @@ from ram.sequence.autoregressive import DecoderModel, LanguageModel
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.interfaces import (
     Decoder,
+    DecoderOutput,
     DecoderSizes,
     Encoder,
     EncoderOutput,
@@ -75,9 +76,7 @@ class Seq2SeqModel(nn.Module):
         """Returns the number of tokens before the target in :meth:`decode`."""
         return 1
 
-    def start_decoding(
-        self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None
-    ) -> tuple[Tensor, Memory | None]:
+    def start_decoding(self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None) -> tuple[Tensor, Any]:
         """Returns the prefix (B, n) before the target and the memory for :meth:`decode`, for sources of one length."""
         raise TypeError(f"{type(self).__name__} does not implement start_decoding.")
 
@@ -140,9 +139,7 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
     ) -> ModelOutput:
         return self.decode(inputs, self._encode(token_ids, lengths, copy_ids), need_weights=need_weights)
 
-    def start_decoding(
-        self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None
-    ) -> tuple[Tensor, Memory | None]:
+    def start_decoding(self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None) -> tuple[Tensor, Any]:
         return torch.full_like(token_ids[:, :1], START), self._encode(token_ids, lengths, copy_ids)
 
     def _encode(self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None) -> Memory:
@@ -151,14 +148,8 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
         summary = _refuse_hard_choices(self.pooling(encoded.output, lengths)).context
         return self.decoder.prepare(Memory(vectors, encoded.output, lengths, summary, copy_ids))
 
-    def decode(
-        self, token_ids: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False
-    ) -> ModelOutput:
-        assert memory is not None
-        vectors = self.embed(token_ids)
-        decoded = self.decoder(vectors, memory, state, need_weights or self.can_copy)
-        dropped = self.dropout(decoded.output)
-        output = self._output(decoded, dropped)
+    def _output(self, decoded: DecoderOutput, dropped: Tensor, vectors: Tensor, memory: Memory) -> ModelOutput:
+        output = super()._output(decoded, dropped, vectors, memory)
         if self.gate is None:
             return output
         if decoded.weights is None:
@@ -200,9 +191,8 @@ class DecoderOnly(Seq2SeqModel):
             raise InputError("A decoder-only model needs one vocabulary: set task.shared_vocabulary=true.")
         self.model = LanguageModel(target_size, embedding, encoder, dropout, tie_embeddings)
         self.feature_size, self.max_length = self.model.embedding.size, self.model.max_length
-        self.max_source_length = (
-            None if self.max_length is None else self.max_length - 3
-        )  # two start symbols, one token
+        # Two start symbols and one target token take a position each.
+        self.max_source_length = None if self.max_length is None else self.max_length - 3
 
     def forward(
         self,
@@ -232,9 +222,7 @@ class DecoderOnly(Seq2SeqModel):
     def prefix_length(self, source_length: int) -> int:
         return source_length + 2
 
-    def start_decoding(
-        self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None
-    ) -> tuple[Tensor, Memory | None]:
+    def start_decoding(self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None) -> tuple[Tensor, Any]:
         start = torch.full_like(token_ids[:, :1], START)
         return torch.cat([start, token_ids, start], dim=1), None
 
