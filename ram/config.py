@@ -19,9 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from envs.errors import InputError
+from envs.validation import check_integer
 
 _PACKAGES = ("torch", "ram", "envs")
 _HYDRA_KEYS = ("_target_", "_partial_")
+_TYPE_NAMES = {type(None): "null", int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
 
 def config_folder() -> Path:
@@ -52,7 +54,7 @@ def check(config: DictConfig) -> None:
     allowed = _root_options(config)
     for unknown in map(str, plain.keys() - allowed):
         raise InputError(f"{unknown} is not an option of the configuration; it has {', '.join(sorted(allowed))}.")
-    for name, value in _named_values(plain):
+    for name, value in _walk(plain):
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, got {value}.")
     try:
@@ -61,13 +63,13 @@ def check(config: DictConfig) -> None:
         raise InputError(f"device={plain.get('device')} cannot be used: {str(error).splitlines()[0]}") from error
     if not isinstance(plain.get("init"), str | None):
         raise InputError(f"init must be null or the folder of a run, got {plain['init']!r}.")
-    for name, least in [("seed", 0), ("num_threads", 1)]:
-        value = plain.get(name)
-        if not isinstance(value, int) or value < least:
-            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    check_integer("seed", plain.get("seed"), 0)
+    check_integer("num_threads", plain.get("num_threads"), 1)
     # env and task last: they refer to the other groups, whose options should be named as the user gave them.
     for group in sorted(plain, key=lambda name: ("env", "task").index(name) if name in ("env", "task") else -1):
-        _check_node(str(group), plain[group])
+        for name, node in _walk(plain[group], str(group)):
+            if isinstance(node, dict) and "_target_" in node:
+                _check_options(name, node)
 
 
 def _root_options(config: DictConfig) -> set[str]:
@@ -81,7 +83,7 @@ def _root_options(config: DictConfig) -> set[str]:
     names = [str(name) for entry in defaults if isinstance(entry, DictConfig) for name in entry]
     # The groups of the root file have plain names; those of a task are at the root if their package is _global_.
     groups = {name.partition("@_global_.")[2] or name for name in names if "@_global_." in name or name.isidentifier()}
-    values = (str(value) for _, value in _named_values(OmegaConf.to_container(config, resolve=False)))
+    values = (str(value) for _, value in _walk(OmegaConf.to_container(config, resolve=False)))
     interpolated = {value.strip("${}").split(".")[0] for value in values if value.startswith("${")}
     return (groups - {"experiment"}) | interpolated | set(map(str, root)) - {"defaults", "hydra"}
 
@@ -98,40 +100,33 @@ def build(node: DictConfig, **arguments: Any) -> Any:
         raise (error.__cause__ or error) from None  # an InputError, or a defect with its traceback
 
 
-def _named_values(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _walk(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields a node and all nodes and values in it, by dotted name."""
+    yield name, node
     if isinstance(node, dict):
         for key, value in node.items():
-            yield from _named_values(value, f"{name}.{key}" if name else str(key))
+            yield from _walk(value, f"{name}.{key}" if name else str(key))
     elif isinstance(node, list):
         for position, value in enumerate(node):
-            yield from _named_values(value, f"{name}[{position}]")
-    else:
-        yield name, node
+            yield from _walk(value, f"{name}[{position}]")
 
 
-def _check_node(name: str, node: Any) -> None:
-    if isinstance(node, list):
-        for position, entry in enumerate(node):
-            _check_node(f"{name}[{position}]", entry)
-    if not isinstance(node, dict):
-        return
-    if "_target_" in node:
-        target = _import_target(name, node["_target_"])
-        parameters = inspect.signature(target).parameters
-        open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-        hints = _type_hints(target)
-        for option, value in node.items():
-            if option in _HYDRA_KEYS or (open_ended and option not in parameters):
-                continue
-            if option not in parameters:
-                offered = [each for each in parameters if each in node] or list(parameters)
-                raise InputError(
-                    f"{name}.{option} is not an option of {node['_target_']}; it has {', '.join(sorted(offered))}."
-                )
-            if option in hints and not _fits_type(value, hints[option]):
-                raise InputError(f"{name}.{option} must be {_describe_type(hints[option])}, got {value!r}.")
+def _check_options(name: str, node: dict[str, Any]) -> None:
+    """Checks that a node with a ``_target_`` has options and types that its target accepts."""
+    target = _import_target(name, node["_target_"])
+    parameters = inspect.signature(target).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    hints = _type_hints(target)
     for option, value in node.items():
-        _check_node(f"{name}.{option}", value)
+        if option in _HYDRA_KEYS or (open_ended and option not in parameters):
+            continue
+        if option not in parameters:
+            offered = [each for each in parameters if each in node] or list(parameters)
+            raise InputError(
+                f"{name}.{option} is not an option of {node['_target_']}; it has {', '.join(sorted(offered))}."
+            )
+        if option in hints and not _fits_type(value, hints[option]):
+            raise InputError(f"{name}.{option} must be {_describe_type(hints[option])}, got {value!r}.")
 
 
 def _import_target(name: str, target: Any) -> Callable[..., Any]:
@@ -160,35 +155,25 @@ def _type_hints(target: Callable[..., Any]) -> dict[str, Any]:
 
 def _fits_type(value: Any, hint: Any) -> bool:
     """Returns whether a plain value fits a type hint; other types are left to the constructor."""
-    origin = typing.get_origin(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
-        return any(_fits_type(value, each) for each in typing.get_args(hint))
+        return any(_fits_type(value, each) for each in arguments)
     if origin is Literal:
-        return value in typing.get_args(hint)
-    if hint is type(None):
-        return value is None
-    if hint in (bool, str):
-        return isinstance(value, hint)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return value in arguments
     if origin is tuple:
-        kinds = typing.get_args(hint)
-        return isinstance(value, list) and len(value) == len(kinds) and all(map(_fits_type, value, kinds))
-    return True
+        return isinstance(value, list) and len(value) == len(arguments) and all(map(_fits_type, value, arguments))
+    return hint not in _TYPE_NAMES or type(value) is hint or (hint is float and type(value) is int)
 
 
 def _describe_type(hint: Any) -> str:
-    names = {type(None): "null", int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-    origin = typing.get_origin(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(_describe_type(each) for each in typing.get_args(hint))
+        return " or ".join(map(_describe_type, arguments))
     if origin is Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(hint)))
+        return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:
-        return f"a list of {len(typing.get_args(hint))}"
-    return names.get(hint, getattr(hint, "__name__", str(hint)))
+        return f"a list of {len(arguments)}"
+    return _TYPE_NAMES.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def assignments(arguments: list[str]) -> dict[str, str]:
@@ -218,13 +203,14 @@ def override(config: DictConfig, options: dict[str, str], allowed: tuple[str, ..
         if key not in (OmegaConf.select(config, owner) or {} if owner else config):
             raise InputError(f"{source} has no option {name}.")
         try:
-            parsed = OmegaConf.from_dotlist([f"value={value}"])["value"]
+            config.merge_with_dotlist([f"{name}={value}"])
         except YAMLError as error:
             raise InputError(f"{name}={value} cannot be parsed: give a number, a name or null.") from error
-        OmegaConf.update(config, name, parsed)
 
 
 def flatten(config: DictConfig) -> dict[str, Any]:
     """Returns every option by its dotted name, without interpolations."""
-    leaves = _named_values(OmegaConf.to_container(config, resolve=False))
-    return {name: value for name, value in leaves if not str(value).startswith("${")}
+    nodes = _walk(OmegaConf.to_container(config, resolve=False))
+    return {
+        name: value for name, value in nodes if not isinstance(value, dict | list) and not str(value).startswith("${")
+    }

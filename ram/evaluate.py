@@ -19,21 +19,23 @@ Models that translate (task=translate, decoder_only):
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import torch
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from envs.errors import InputError
 from envs.rendering import save_png
 from ram.command_line import format_metrics, import_from_current_folder, positional_arguments, report_errors
 from ram.config import assignments, override
-from ram.inference.load import restore_model
 from ram.inference.translation import TextTranslator
 from ram.inference.translation_files import score_file, translate_file
 from ram.plots.curves import beam_curve
-from ram.run_folder import RunFolder
-from ram.tasks.beam_sizes import compare_beam_sizes, format_rows
+from ram.run_folder import RunFolder, restore_model
+from ram.tasks.caption import CaptionTask
+from ram.tasks.translate import TranslateTask
 from ram.training import checkpoint
 from ram.training.job import Job
 
@@ -57,13 +59,30 @@ def _evaluate(run: RunFolder, config: DictConfig, options: dict[str, str]) -> No
     job = Job(config)
     if sizes is None:
         print(format_metrics(job.test(run)))
-        return
-    checkpoint.load_weights(job.task, checkpoint.load(run.best, config.device), run.best)
-    rows = compare_beam_sizes(job.task, [_positive("beam_sizes", size) for size in sizes.split(",")])
-    metric = next(name for name in (job.task.monitor, "bleu", "cider", "exact") if name in rows[0])
+    else:
+        _compare_beam_sizes(run, job, [_positive("beam_sizes", size) for size in sizes.split(",")])
+
+
+def _compare_beam_sizes(run: RunFolder, job: Job, sizes: list[int]) -> None:
+    """Prints and draws what a wider beam search gains on the validation split, and the time it takes."""
+    task, metrics, seconds = job.task, [], []
+    if not isinstance(task, TranslateTask | CaptionTask):
+        raise InputError("beam_sizes needs a run of task=translate, task=decoder_only or task=caption.")
+    checkpoint.load_weights(task, checkpoint.load(run.best, job.config.device), run.best)
+    task.eval()
+    for size in tqdm(sizes, unit="beams", disable=len(sizes) < 2):
+        start = time.perf_counter()
+        metrics.append(task.evaluate_generation("validation", size))
+        seconds.append(time.perf_counter() - start)
+    names = ["beam", *metrics[0], "seconds"]
+    print(f"| {' | '.join(names)} |\n|{' ---: |' * len(names)}")
+    for size, measured, duration in zip(sizes, metrics, seconds, strict=True):
+        print(f"| {size} | {' | '.join(f'{value:.2f}' for value in [*measured.values(), duration])} |")
+    metric = next(name for name in (task.monitor, "bleu", "cider", "exact") if name in metrics[0])
     picture = run.path / "beams.png"
-    save_png(picture, beam_curve(metric, [(int(row["beam"]), row[metric], row["seconds"]) for row in rows]))
-    print(f"{format_rows(rows)}\n  {picture}")
+    values = [measured[metric] for measured in metrics]
+    save_png(picture, beam_curve(metric, list(zip(sizes, values, seconds, strict=True))))
+    print(f"  {picture}")
 
 
 def _translate(run: RunFolder, config: DictConfig, options: dict[str, str]) -> None:

@@ -28,10 +28,7 @@ def _compose(config: DictConfig) -> None:
     folder = Path(settings.runtime.output_dir)
     try:
         run = RunFolder.create(folder)  # rejects a used folder before anything is loaded
-        job = Job(config)
-        job.initialize()
-        run.write_config(config, list(settings.overrides.task))
-        _print(run, job.train(run))
+        _print(run, Job(config).start(run, list(settings.overrides.task)))
     except (InputError, TrainingStopped) as error:
         if settings.mode is not RunMode.MULTIRUN:
             sys.exit(f"Error: {error}")

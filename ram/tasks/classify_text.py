@@ -32,10 +32,6 @@ class ClassifyTextTask(TextTask):
             raise InputError(f"All texts of the corpus have the label {classes[0]!r}: there must be another.")
         return classes
 
-    def make_batch(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
-        token_ids, lengths = self.vocabulary.encode_batch(examples.texts, self.device)
-        return token_ids, lengths, self.class_targets(examples.targets)
-
     def evaluate(self, split: Split) -> dict[str, float]:
         """Returns the error in percent of the texts and the cross-entropy in nats."""
         predicted, targets, losses = (torch.cat(parts) for parts in zip(*self.predictions(split), strict=True))

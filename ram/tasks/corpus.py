@@ -97,9 +97,7 @@ class CorpusTask(Task, Generic[Examples_]):
         """
         mask = targets != IGNORE_INDEX
         if output.log_prob is not None:
-            policy, terms["loss/baseline"] = hard_attention_loss(
-                output, -losses, mask, self.baseline, gamma, causal, self.rollouts
-            )
+            policy, terms["loss/baseline"] = self._hard_attention_loss(output, -losses, mask, gamma, causal)
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
@@ -108,6 +106,40 @@ class CorpusTask(Task, Generic[Examples_]):
             return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(accuracy)}
 
         return StepResult(torch.stack(list(terms.values())).sum(), metrics)
+
+    def _hard_attention_loss(
+        self, output: ModelOutput, reward: Tensor, mask: Tensor, gamma: float, causal: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Computes the REINFORCE losses of the hard attention of a model.
+
+        The return of a choice sums the rewards it may affect: those of its own and of later positions, or of all
+        positions of the text if the choice is visible everywhere.
+
+        Args:
+            output: of the model, with the log-probability of its choices, (B,) or (B, T).
+            reward: (B,) or (B, T), the log-probability of each target; its gradient is not used.
+            mask: whether there is a target, in the shape of ``reward``.
+            gamma: discount factor of the rewards of later positions.
+            causal: whether a choice affects its own and later positions only.
+
+        Returns:
+            The policy loss, averaged over the targets as the cross-entropy is, and the loss of the baseline; scalars.
+        """
+        assert output.log_prob is not None
+        rows = len(reward)
+        rewards = torch.where(mask, reward.detach(), 0).view(rows, -1).mT  # (T, B)
+        active = mask.mT if output.log_prob.ndim == 2 else torch.ones(1, rows, dtype=torch.bool, device=reward.device)
+        if output.log_prob.ndim == 1:
+            rewards = rewards.sum(0, keepdim=True)
+        elif not causal:  # the total reward at the end, so that it is the return of every choice
+            total = rewards.sum(0, keepdim=True)
+            rewards = torch.cat([torch.zeros_like(rewards[1:]), total])
+        features = output.features
+        features = features.transpose(0, 1) if features.ndim == 3 else features.expand(len(rewards), -1, -1)
+        group = torch.arange(rows, device=reward.device) // self.rollouts
+        rollout = Rollout(features, output.log_prob.view(rows, -1).mT, active, active, rewards, group)
+        estimate = reinforce(rollout, self.baseline, gamma)
+        return estimate.policy_loss * rows / mask.sum(), estimate.baseline_loss
 
     def correct(self, output: ModelOutput, targets: Tensor) -> Tensor:
         """Returns which predictions are correct, in the shape of ``targets``."""
@@ -170,46 +202,3 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Computes the cross-entropy in nats, in the shape of ``targets``; 0 where the target is IGNORE_INDEX."""
     losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORE_INDEX)
     return losses.view_as(targets)
-
-
-def hard_attention_loss(
-    output: ModelOutput,
-    reward: Tensor,
-    mask: Tensor,
-    baseline: Baseline,
-    gamma: float = 1.0,
-    causal: bool = True,
-    rollouts: int = 1,
-) -> tuple[Tensor, Tensor]:
-    """Computes the REINFORCE losses of the hard attention of a model.
-
-    The return of a choice sums the rewards it may affect: those of its own and of later positions, or of all positions
-    of the text if the choice is visible everywhere.
-
-    Args:
-        output: of the model, with the log-probability of its choices, (B,) or (B, T).
-        reward: (B,) or (B, T), the log-probability of each target; its gradient is not used.
-        mask: whether there is a target, in the shape of ``reward``.
-        baseline: of the return.
-        gamma: discount factor of the rewards of later positions.
-        causal: whether a choice affects its own and later positions only.
-        rollouts: number of adjacent rows of the same example.
-
-    Returns:
-        The policy loss, averaged over the targets as the cross-entropy is, and the loss of the baseline; scalars.
-    """
-    assert output.log_prob is not None
-    rows = len(reward)
-    rewards = torch.where(mask, reward.detach(), 0).view(rows, -1).mT  # (T, B)
-    active = mask.mT if output.log_prob.ndim == 2 else torch.ones(1, rows, dtype=torch.bool, device=reward.device)
-    if output.log_prob.ndim == 1:
-        rewards = rewards.sum(0, keepdim=True)
-    elif not causal:  # the total reward at the end, so that it is the return of every choice
-        total = rewards.sum(0, keepdim=True)
-        rewards = torch.cat([torch.zeros_like(rewards[1:]), total])
-    features = output.features
-    features = features.transpose(0, 1) if features.ndim == 3 else features.expand(len(rewards), -1, -1)
-    group = torch.arange(rows, device=reward.device) // rollouts
-    rollout = Rollout(features, output.log_prob.view(rows, -1).mT, active, active, rewards, group)
-    estimate = reinforce(rollout, baseline, gamma)
-    return estimate.policy_loss * rows / mask.sum(), estimate.baseline_loss

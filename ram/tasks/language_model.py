@@ -84,7 +84,6 @@ class LanguageModelTask(TextTask):
 
     def pictures(self, split: Split) -> dict[str, Artifact]:
         """Adds samples, and the predicted answers to some questions."""
-        assert isinstance(self.model, LanguageModel)
         prefix = torch.full((_NUM_SAMPLES, 1), START, device=self.device)
         generator = torch.Generator(self.device).manual_seed(0)
         sampled = sample(self.model, prefix, MAX_SAMPLE_LENGTH, generator=generator)
@@ -103,7 +102,6 @@ class LanguageModelTask(TextTask):
     def _answers(self, examples: Examples) -> list[tuple[Tokens, Tokens, Tokens]]:
         """Returns question, reference and greedily decoded answer of every text with a question."""
         assert self.answer_after is not None
-        assert isinstance(self.model, LanguageModel)
         by_length: dict[int, list[tuple[Tokens, Tokens]]] = defaultdict(list)
         for text in examples.texts:
             if self.answer_after in text:

@@ -29,13 +29,13 @@ class TagTask(TextTask):
             raise InputError(
                 "task=tag needs a corpus with one label per word, such as corpus=multi30k corpus.targets=tags."
             )
-        _check_targets(train)
         return tuple(sorted({label for labels in train.targets for label in labels}))
 
     def make_batch(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
-        _check_targets(examples)
-        token_ids, lengths = self.vocabulary.encode_batch(examples.texts, self.device)
-        return token_ids, lengths, self.class_targets(examples.targets)
+        for text, labels in zip(examples.texts, examples.targets or (), strict=True):
+            if len(text) != len(labels):
+                raise InputError(f"A text of {len(text)} words has {len(labels)} labels: {' '.join(text)}.")
+        return super().make_batch(examples)
 
     def evaluate(self, split: Split) -> dict[str, float]:
         """Returns the error in percent of the words, and the macro-averaged F1 of the labels in percent."""
@@ -64,9 +64,3 @@ class TagTask(TextTask):
             ]
             lines.append(" ".join(words))
         return super().pictures(split) | {"tags.txt": "\n".join(lines) + "\n"}
-
-
-def _check_targets(examples: Examples) -> None:
-    for text, labels in zip(examples.texts, examples.targets or (), strict=True):
-        if len(text) != len(labels):
-            raise InputError(f"A text of {len(text)} words has {len(labels)} labels: {' '.join(text)}.")

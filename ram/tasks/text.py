@@ -74,9 +74,10 @@ class TextTask(CorpusTask[Examples]):
     def find_classes(self, train: Examples) -> tuple[str, ...]:
         """Returns the names of the classes. Raises :class:`InputError` if the corpus has no such targets."""
 
-    @abstractmethod
     def make_batch(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         """Returns token ids (B, N), lengths (B,) and targets, (B,) or (B, N) with IGNORE_INDEX for none."""
+        token_ids, lengths = self.vocabulary.encode_batch(examples.texts, self.device)
+        return token_ids, lengths, self._class_targets(examples)
 
     @staticmethod
     def lengths(examples: Examples) -> list[int]:
@@ -123,13 +124,13 @@ class TextTask(CorpusTask[Examples]):
             for name, calls in records.items()
         }
 
-    def class_targets(self, targets: Sequence[Any] | None) -> Tensor:
+    def _class_targets(self, examples: Examples) -> Tensor:
         """Returns class indices: (B,), or (B, N) padded with IGNORE_INDEX if there is one label per word."""
-        indices = self._class_indices
+        indices, targets = self._class_indices, examples.targets or ()
         try:
             if targets and not isinstance(targets[0], str):
                 return pad([[indices[label] for label in row] for row in targets], self.device, IGNORE_INDEX)[0]
-            return torch.tensor([indices[target] for target in targets or ()], device=self.device)
+            return torch.tensor([indices[target] for target in targets], device=self.device)
         except KeyError as error:
             raise InputError(f"The label {error.args[0]!r} of validation or test is not in training.") from error
 

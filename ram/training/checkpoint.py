@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,21 @@ from torch import nn
 from envs.errors import InputError
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes tensors, numbers, strings, dicts and lists atomically: a crash leaves the old or the new file."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields the path of a temporary file that replaces ``path`` when the context ends without an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
+    yield partial
+    os.replace(partial, path)
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Writes tensors, numbers, strings, dicts and lists atomically: a crash leaves the old or the new file."""
+    with replacing(path) as partial, open(partial, "wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(partial, path)
 
 
 def save_weights(path: Path, module: nn.Module) -> None:
@@ -35,10 +43,8 @@ def save_weights(path: Path, module: nn.Module) -> None:
         for name, value in state.items()
         if isinstance(value, torch.Tensor)
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        save_file(tensors, partial)
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

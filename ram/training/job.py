@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,6 @@ class Job:
         options = {name: value for name, value in flatten(self.config).items() if name not in _OVERRIDES}
         return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
-    def initialize(self) -> None:
-        """Loads the best weights of the run that ``init`` names, if any."""
-        if self.config.init is not None:
-            path = RunFolder.open(Path(self.config.init)).best
-            checkpoint.load_initial_weights(self.task, checkpoint.load(path, self.config.device), path)
-
     def test(self, run: RunFolder) -> dict[str, float]:
         """Evaluates the best weights of a run on the test split.
 
@@ -66,6 +61,19 @@ class Job:
         measured = {f"test/{name}": value for name, value in self.task.evaluate("test").items()}
         return measured | {f"validation/{self.task.monitor}": state["progress"]["best"]}
 
+    def start(self, run: RunFolder, overrides: list[str]) -> dict[str, Any]:
+        """Trains in a new run folder, from the best weights of the run that ``init`` names, if any; see :meth:`train`.
+
+        Args:
+            run: the folder of the records.
+            overrides: the options given on the command line, to be recorded.
+        """
+        if self.config.init is not None:
+            path = RunFolder.open(Path(self.config.init)).best
+            checkpoint.load_initial_weights(self.task, checkpoint.load(path, self.config.device), path)
+        run.write_config(self.config, overrides)
+        return self.train(run)
+
     def train(self, run: RunFolder, start: int | None = None) -> dict[str, Any]:
         """Trains, evaluates the best weights on the test split, and writes all records.
 
@@ -77,8 +85,7 @@ class Job:
             The content of ``metrics.json``.
         """
         commit = run.commit  # of the code that is loaded now; the checkout may change during training
-        tracker = Tracker(run.path, start or 0)
-        try:
+        with closing(Tracker(run.path, start or 0)) as tracker:
             tracker.text("config", OmegaConf.to_yaml(self.config))
             progress = self.trainer.fit(
                 self.task, self.optimizer, tracker, run.checkpoints, self.digest, start is not None
@@ -89,8 +96,6 @@ class Job:
             tracker.save_pictures(pictures)
             record = metrics | self._summary(progress, metrics) | {"commit": commit}
             tracker.finish(flatten(self.config), record)
-        finally:
-            tracker.close()
         return record
 
     def _summary(self, progress: Progress, metrics: dict[str, float]) -> dict[str, Any]:
@@ -139,7 +144,6 @@ def repeat(folder: Path, options: dict[str, str]) -> tuple[RunFolder, dict[str, 
     config = old.read_config()
     override(config, options, _OVERRIDES, f"repeat={folder}")
     job = Job(config)
-    job.initialize()
     new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
-    new.write_config(config, [*old.read_overrides(), *(f"{name}={value}" for name, value in options.items())])
-    return new, job.train(new)
+    overrides = [*old.read_overrides(), *(f"{name}={value}" for name, value in options.items())]
+    return new, job.start(new, overrides)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from envs.rendering import encode_gif, save_png
 from ram.tasks import Animation, Artifact, Embedding
+from ram.training.checkpoint import replacing
 
 
 class Tracker:
@@ -61,15 +61,10 @@ class Tracker:
 
     def finish(self, options: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
         """Writes ``metrics.json``, and the HParams with which TensorBoard compares runs."""
-        path = self.folder / "metrics.json"
-        partial_file = path.with_suffix(".partial")
-        partial_file.write_text(json.dumps(dict(metrics), indent=2) + "\n")
-        os.replace(partial_file, path)
+        with replacing(self.folder / "metrics.json") as file:
+            file.write_text(json.dumps(dict(metrics), indent=2) + "\n")
         scalars = {name: float(value) for name, value in metrics.items() if "/" in name}
-        plain = {
-            name: value if isinstance(value, bool | int | float | str) else str(value)
-            for name, value in options.items()
-        }
+        plain = {name: each if isinstance(each, int | float | str) else str(each) for name, each in options.items()}
 
         def write() -> None:
             for summary in hparams(plain, scalars):

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from envs.errors import InputError
+from envs.validation import check_choice, check_integer, check_positive, check_positive_integers, check_probability
 from ram.tasks import StepResult, Task
 from ram.training import checkpoint
 from ram.training.averaging import WeightAverage
@@ -55,6 +56,7 @@ class Progress:
     stopped_early: bool = False
 
 
+@dataclass
 class Trainer:
     """Trains a task within a budget of epochs or steps.
 
@@ -72,41 +74,26 @@ class Trainer:
         picture_every: epochs between pictures; 0 for none.
     """
 
-    def __init__(
-        self,
-        max_epochs: int = 20,
-        max_steps: int | None = None,
-        schedule: Literal["constant", "linear", "cosine", "exponential"] = "cosine",
-        clip_norm: float | None = None,
-        average_decay: float = 0.999,
-        evaluate_every: int = 1,
-        patience: int | None = None,
-        log_every: int = 50,
-        diagnose_every: int = 1,
-        picture_every: int = 5,
-    ) -> None:
-        for name, value, least in [
-            ("max_epochs", max_epochs, 1),
-            ("max_steps", max_steps, 1),
-            ("evaluate_every", evaluate_every, 1),
-            ("patience", patience, 1),
-            ("log_every", log_every, 1),
-            ("diagnose_every", diagnose_every, 0),
-            ("picture_every", picture_every, 0),
-        ]:
-            if value is not None and value < least:
-                raise InputError(f"trainer.{name} must be at least {least}, got {value}.")
-        if clip_norm is not None and clip_norm <= 0:
-            raise InputError(f"trainer.clip_norm must be positive, got {clip_norm}.")
-        if not 0 <= average_decay < 1:
-            raise InputError(f"trainer.average_decay must be in [0, 1), got {average_decay}.")
-        if schedule not in _SCHEDULES:
-            raise InputError(f"trainer.schedule must be one of {', '.join(_SCHEDULES)}, got {schedule!r}.")
-        self.max_epochs, self.max_steps = max_epochs, max_steps
-        self.schedule = _SCHEDULES[schedule]
-        self.clip_norm, self.average_decay = clip_norm, average_decay
-        self.evaluate_every, self.patience, self.log_every = evaluate_every, patience, log_every
-        self.diagnose_every, self.picture_every = diagnose_every, picture_every
+    max_epochs: int = 20
+    max_steps: int | None = None
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "cosine"
+    clip_norm: float | None = None
+    average_decay: float = 0.999
+    evaluate_every: int = 1
+    patience: int | None = None
+    log_every: int = 50
+    diagnose_every: int = 1
+    picture_every: int = 5
+
+    def __post_init__(self) -> None:
+        counts = ("max_epochs", "max_steps", "evaluate_every", "patience", "log_every")
+        check_positive_integers("trainer", **{name: getattr(self, name) for name in counts})
+        check_integer("trainer.diagnose_every", self.diagnose_every, 0)
+        check_integer("trainer.picture_every", self.picture_every, 0)
+        if self.clip_norm is not None:
+            check_positive("trainer.clip_norm", self.clip_norm)
+        check_probability("trainer.average_decay", self.average_decay)
+        check_choice("trainer.schedule", self.schedule, tuple(_SCHEDULES))
 
     def total_steps(self, task: Task) -> int:
         """Returns the budget in steps."""
@@ -115,10 +102,9 @@ class Trainer:
 
     def is_over(self, task: Task, progress: Progress) -> bool:
         """Returns whether the budget is spent or patience has run out."""
-        return progress.step >= self.total_steps(task) or self.out_of_patience(progress)
+        return progress.step >= self.total_steps(task) or self._out_of_patience(progress)
 
-    def out_of_patience(self, progress: Progress) -> bool:
-        """Returns whether patience has run out."""
+    def _out_of_patience(self, progress: Progress) -> bool:
         return self.patience is not None and progress.stale >= self.patience
 
     def fit(
@@ -144,168 +130,143 @@ class Trainer:
             InputError: if the optimizer rejects its options, or ``last.pt`` cannot be resumed.
             TrainingStopped: on a loss or weight that is not finite, or on an interrupt.
         """
-        training = _Training(self, task, build_optimizer, tracker, checkpoints, run)
-        if resume:
-            training.resume()
-        return training.loop()
-
-
-class _Training:
-    """State of one call of :meth:`Trainer.fit`; see there for the arguments."""
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        task: Task,
-        build_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
-        tracker: Tracker,
-        checkpoints: Path,
-        run: str,
-    ) -> None:
+        self._task, self._tracker, self._checkpoints, self._run = task, tracker, checkpoints, run
         groups = task.parameter_groups()
-        self.parameters = [value for group in groups for value in group["params"]]
+        self._parameters = [value for group in groups for value in group["params"]]
         try:
-            self.optimizer = build_optimizer(groups)
+            self._optimizer = build_optimizer(groups)
         except (TypeError, ValueError) as error:
             raise InputError(f"optimizer: {error}.") from error
-        self.rates = [group["lr"] * group["lr_scale"] for group in self.optimizer.param_groups]
-        self.average = WeightAverage(task, trainer.average_decay)
-        self.trainer, self.task, self.tracker = trainer, task, tracker
-        self.checkpoints, self.run = checkpoints, run
-        self.total = trainer.total_steps(task)
-        self.progress = Progress()
-        self.postfix: dict[str, str] = {}
+        self._rates = [group["lr"] * group["lr_scale"] for group in self._optimizer.param_groups]
+        self._average = WeightAverage(task, self.average_decay)
+        self._progress = self._resume() if resume else Progress()
+        self._loop()
+        return self._progress
 
-    def resume(self) -> None:
-        """Restores the state of ``last.pt``."""
-        path = self.checkpoints / "last.pt"
+    def _resume(self) -> Progress:
+        """Restores the state of ``last.pt`` and returns its progress."""
+        path = self._checkpoints / "last.pt"
         state = checkpoint.load(path)
-        if state.get("run") != self.run:
+        if state.get("run") != self._run:
             raise InputError(f"{path} belongs to a run with another configuration: restore this run's file.")
-        checkpoint.load_state(self.task, state["task"], path)
-        self.average.load_state_dict(state["average"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.progress = Progress(**state["progress"])
-        self.progress.stopped_early = self.trainer.out_of_patience(self.progress)
-
-    def save(self, name: str) -> None:
-        """Writes the checkpoint ``name``.pt."""
-        self.progress.seconds = time.perf_counter() - self.start
-        state = {"run": self.run, "task": self.task.state_dict(), "average": self.average.state_dict()}
-        state |= {"optimizer": self.optimizer.state_dict(), "progress": asdict(self.progress)}
-        checkpoint.save(self.checkpoints / f"{name}.pt", state)
-
-    def loop(self) -> Progress:
-        """Trains until the end and returns the progress."""
-        trainer, task, progress = self.trainer, self.task, self.progress
-        self.start = time.perf_counter() - progress.seconds
-        self.restart_clock()
-        self.bar = tqdm(
-            total=self.total * task.examples_per_step,
-            initial=progress.step * task.examples_per_step,
-            unit=f" {task.unit}",
-            unit_scale=True,
-            dynamic_ncols=True,
-            mininterval=0.5,
-        )
-        with self.bar, _interrupts() as interrupted:
-            while progress.step < self.total and not progress.stopped_early:
-                self.step()
-                finished, epochs = progress.step == self.total, progress.step / task.steps_per_epoch
-                if finished or _due(epochs, trainer.evaluate_every):
-                    self.evaluate(trainer.picture_every > 0 and (finished or _due(epochs, trainer.picture_every)))
-                if trainer.diagnose_every and (progress.step == 1 or _due(epochs, trainer.diagnose_every)):
-                    self.tracker.scalars(task.diagnostics(progress.step), progress.step)
-                    self.restart_clock()
-                if interrupted() and not finished:
-                    self.save("last")
-                    raise TrainingStopped(
-                        f"Interrupted after step {progress.step}: the state is saved in {self.checkpoints}."
-                    )
+        checkpoint.load_state(self._task, state["task"], path)
+        self._average.load_state_dict(state["average"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        progress = Progress(**state["progress"])
+        progress.stopped_early = self._out_of_patience(progress)
         return progress
 
-    def step(self) -> None:
+    def _save(self, name: str) -> None:
+        """Writes the checkpoint ``name``.pt."""
+        self._progress.seconds = time.perf_counter() - self._start
+        state = {"run": self._run, "task": self._task.state_dict(), "average": self._average.state_dict()}
+        state |= {"optimizer": self._optimizer.state_dict(), "progress": asdict(self._progress)}
+        checkpoint.save(self._checkpoints / f"{name}.pt", state)
+
+    def _loop(self) -> None:
+        """Takes steps, with evaluations and diagnostics between them, until training is over."""
+        task, progress, total = self._task, self._progress, self.total_steps(self._task)
+        self._start = time.perf_counter() - progress.seconds
+        self._restart_clock()
+        self._postfix: dict[str, str] = {}
+        examples, done = total * task.examples_per_step, progress.step * task.examples_per_step
+        self._bar = tqdm(
+            total=examples, initial=done, unit=f" {task.unit}", unit_scale=True, dynamic_ncols=True, mininterval=0.5
+        )
+        with self._bar, _interrupts() as interrupted:
+            while not self.is_over(task, progress):
+                self._step(progress.step, total)
+                finished, epochs = progress.step == total, progress.step / task.steps_per_epoch
+                if finished or epochs % self.evaluate_every == 0:
+                    draw = self.picture_every > 0 and (finished or epochs % self.picture_every == 0)
+                    self._evaluate(draw)
+                if self.diagnose_every and (progress.step == 1 or epochs % self.diagnose_every == 0):
+                    self._tracker.scalars(task.diagnostics(progress.step), progress.step)
+                    self._restart_clock()
+                if interrupted() and not finished:
+                    self._save("last")
+                    raise TrainingStopped(
+                        f"Interrupted after step {progress.step}: the state is saved in {self._checkpoints}."
+                    )
+
+    def _step(self, step: int, total: int) -> None:
         """Takes one optimizer step."""
-        trainer, task, step = self.trainer, self.task, self.progress.step
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * trainer.schedule(step / self.total)
-        task.progress = step / self.total
+        task = self._task
+        task.progress = step / total
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * _SCHEDULES[self.schedule](task.progress)
         result = task(step)
         if not math.isfinite(float(result.loss.detach())):
             terms = {name: value for name, value in result.metrics().items() if name.startswith("loss/")}
             broken = [name for name, value in terms.items() if not math.isfinite(value)]
-            raise self.not_finite(" and ".join(broken) or "the loss", step)
-        self.optimizer.zero_grad()
+            raise self._not_finite(" and ".join(broken) or "the loss", step)
+        self._optimizer.zero_grad()
         result.loss.backward()
-        if step % trainer.log_every == 0:
-            self.log(result, step)
-        if trainer.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.parameters, trainer.clip_norm)
-        self.optimizer.step()
-        self.average.update(step)
-        self.progress.step += 1
-        self.bar.update(task.examples_per_step)
+        if step % self.log_every == 0:
+            self._log(result, step)
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters, self.clip_norm)
+        self._optimizer.step()
+        self._average.update(step)
+        self._progress.step += 1
+        self._bar.update(task.examples_per_step)
 
-    def log(self, result: StepResult, step: int) -> None:
+    def _log(self, result: StepResult, step: int) -> None:
         """Logs the metrics of a step, the gradient before it is clipped, and the speed since the last call."""
-        task = self.task
+        task = self._task
         metrics = {"loss/total": float(result.loss.detach())} | result.metrics() | _gradient_norms(task)
-        metrics["optimizer/lr"] = self.optimizer.param_groups[0]["lr"]
-        if step > self.clock_step:
-            examples = (step - self.clock_step) * task.examples_per_step
-            metrics[f"speed/{task.unit}_per_second"] = examples / (time.perf_counter() - self.clock_time)
-        self.restart_clock()
-        self.tracker.scalars(metrics | {"epoch": step / task.steps_per_epoch}, step)
-        self.postfix["loss"] = f"{metrics['loss/total']:.3f}"
-        self.bar.set_postfix(self.postfix, refresh=False)
+        metrics["optimizer/lr"] = self._optimizer.param_groups[0]["lr"]
+        start, first = self._clock
+        if step > first:
+            examples = (step - first) * task.examples_per_step
+            metrics[f"speed/{task.unit}_per_second"] = examples / (time.perf_counter() - start)
+        self._restart_clock()
+        self._tracker.scalars(metrics | {"epoch": step / task.steps_per_epoch}, step)
+        self._postfix["loss"] = f"{metrics['loss/total']:.3f}"
+        self._bar.set_postfix(self._postfix, refresh=False)
 
-    def evaluate(self, draw: bool) -> None:
+    def _evaluate(self, draw: bool) -> None:
         """Evaluates the averaged weights on the validation split and saves the checkpoints.
 
         Args:
             draw: whether to log pictures.
         """
-        task, progress = self.task, self.progress
-        if not all(value.isfinite().all() for value in self.parameters):
-            raise self.not_finite("a weight", progress.step - 1)
-        self.average.gather_statistics(range(max(0, progress.step - _STATISTICS_STEPS), progress.step))
+        task, progress = self._task, self._progress
+        if not all(value.isfinite().all() for value in self._parameters):
+            raise self._not_finite("a weight", progress.step - 1)
+        self._average.gather_statistics(range(max(0, progress.step - _STATISTICS_STEPS), progress.step))
         task.eval()
-        with self.average.applied():
+        with self._average.applied():
             measured = task.evaluate("validation")
-            self.tracker.scalars({f"validation/{name}": value for name, value in measured.items()}, progress.step)
+            self._tracker.scalars({f"validation/{name}": value for name, value in measured.items()}, progress.step)
             if draw:
-                self.tracker.pictures(task.pictures("validation"), progress.step, "validation")
+                self._tracker.pictures(task.pictures("validation"), progress.step, "validation")
             value, best = measured[task.monitor], progress.best
             better = best is None or (value > best if task.maximize else value < best)
             if better:
-                checkpoint.save_weights(self.checkpoints / "best.safetensors", task)
+                checkpoint.save_weights(self._checkpoints / "best.safetensors", task)
         task.train()
         if better:
             progress.best, progress.best_step, progress.stale = value, progress.step, 0
-            self.save("best")
+            self._save("best")
         else:
             progress.stale += 1
-            progress.stopped_early = self.trainer.out_of_patience(progress)
-        self.save("last")
-        self.postfix[task.monitor] = f"{value:.2f} (best {progress.best:.2f})"
-        self.bar.set_postfix(self.postfix)
-        self.restart_clock()
+            progress.stopped_early = self._out_of_patience(progress)
+        self._save("last")
+        self._postfix[task.monitor] = f"{value:.2f} (best {progress.best:.2f})"
+        self._bar.set_postfix(self._postfix)
+        self._restart_clock()
 
-    def restart_clock(self) -> None:
-        """Starts the interval over which the logged speed is measured."""
-        self.clock_time, self.clock_step = time.perf_counter(), self.progress.step
+    def _restart_clock(self) -> None:
+        """Starts the interval over which the logged speed is measured, with its first step."""
+        self._clock = time.perf_counter(), self._progress.step
 
-    def not_finite(self, what: str, step: int) -> TrainingStopped:
+    def _not_finite(self, what: str, step: int) -> TrainingStopped:
         """Returns the error of a loss or weight that is not finite."""
         return TrainingStopped(
             f"Training stopped because {what} is not finite at step {step}: lower optimizer.lr or set "
-            f"trainer.clip_norm. {self.checkpoints} holds the state before that."
+            f"trainer.clip_norm. {self._checkpoints} holds the state before that."
         )
-
-
-def _due(epochs: float, every: int) -> bool:
-    """Whether a number of finished epochs is whole and a multiple of ``every``."""
-    return epochs % every == 0
 
 
 def _gradient_norms(task: Task) -> dict[str, float]:

@@ -20,7 +20,6 @@ from ram.tasks.glimpse import GlimpseTask
 from ram.tasks.language_model import LanguageModelTask
 from ram.tasks.tag import TagTask
 from ram.tasks.translate import TranslateTask
-from ram.training import comparison
 
 BAR = (0x9C, 0xC4, 0xE6)
 
@@ -39,7 +38,7 @@ def run(name: str, overrides: list[str], error: float, **more: Any) -> Path:
     return folder
 
 
-def named(rows: list[comparison.Row]) -> dict[str, tuple[float, ...]]:
+def named(rows: list[compare.Row]) -> dict[str, tuple[float, ...]]:
     return {row.name: row.values for row in rows}
 
 
@@ -48,14 +47,14 @@ def test_rows_are_means_over_seeds_by_hand() -> None:
     run("1", ["experiment=negation", "pooling=sum", "seed=1"], 52, parameters=100, seconds=20)
     run("2", ["experiment=negation", "pooling=sum", "seed=2"], 48, parameters=100, seconds=60)
     run("3", ["experiment=negation", "pooling=fixed", "seed=0"], 30, parameters=12345, seconds=7.4)
-    metric, rows = comparison.compare([Path("runs")])
+    metric, rows = compare.compare([Path("runs")])
     assert metric == "test/error"
     assert rows == [
-        comparison.Row({"pooling": "fixed"}, (30,), 12345, 7.4, {}),
-        comparison.Row({"pooling": "sum"}, (50, 52, 48), 100, 30, {}),
+        compare.Row({"pooling": "fixed"}, (30,), 12345, 7.4, {}),
+        compare.Row({"pooling": "sum"}, (50, 52, 48), 100, 30, {}),
     ]
     assert [row.spread for row in rows] == [0, pytest.approx(2)]  # squares of 0, 2 and -2 over two
-    assert comparison.table(metric, rows).splitlines() == [
+    assert compare.table(metric, rows).splitlines() == [
         "| | test/error | runs | parameters | seconds |",
         "| --- | ---: | ---: | ---: | ---: |",
         "| pooling=fixed | 30.00 | 1 | 12,345 | 7 |",
@@ -67,7 +66,7 @@ def test_only_differing_options_are_in_the_names() -> None:
     run("0", ["experiment=negation", "pooling=fixed", "score@pooling.score=dot", "encoder.size=8"], 30)
     run("1", ["experiment=negation", "pooling=fixed", "score@pooling.score=general", "encoder.size=8"], 20)
     run("2", ["experiment=negation", "pooling=fixed", "score@pooling.score=dot", "encoder.size=16"], 10)
-    _, rows = comparison.compare([Path("runs")])
+    _, rows = compare.compare([Path("runs")])
     assert named(rows) == {
         "size=16, score=dot": (10,),
         "size=8, score=general": (20,),
@@ -78,7 +77,7 @@ def test_only_differing_options_are_in_the_names() -> None:
 def test_option_names_are_shortened_as_far_as_they_are_unambiguous() -> None:
     run("0", ["encoder.size=8", "task.model.embedding.size=4", "encoder=lstm", "a.b.rate=1", "b.rate=2"], 2)
     run("1", ["encoder.size=9", "task.model.embedding.size=5", "encoder=gru", "a.b.rate=3", "b.rate=4"], 1)
-    _, rows = comparison.compare([Path("runs")])
+    _, rows = compare.compare([Path("runs")])
     assert rows[0].options == {
         "a.b.rate": "3",
         "b.rate": "4",
@@ -92,7 +91,7 @@ def test_an_option_of_one_run_alone_makes_a_row() -> None:
     run("0", ["experiment=negation"], 30)
     run("1", ["experiment=negation", "+trainer.patience=3"], 20)
     run("2", ["experiment=negation", "~task.dropout=0.5"], 10)
-    _, rows = comparison.compare([Path("runs")])
+    _, rows = compare.compare([Path("runs")])
     assert named(rows) == {"dropout=0.5": (10,), "patience=3": (20,), "all": (30,)}
 
 
@@ -100,28 +99,28 @@ def test_runs_that_differ_in_seed_and_fold_form_one_row() -> None:
     for fold in range(3):
         for seed in range(2):
             run(f"{fold}{seed}", [f"corpus.fold={fold}", f"seed={seed}", "encoder=lstm"], 10 * fold + seed)
-    _, rows = comparison.compare([Path("runs")])
+    _, rows = compare.compare([Path("runs")])
     assert named(rows) == {"all": (0, 1, 10, 11, 20, 21)}
     assert rows[0].options == {}
     run("x", ["encoder=gru"], 5.0)  # a run without a seed option
-    _, rows = comparison.compare([Path("runs")])
+    _, rows = compare.compare([Path("runs")])
     assert [row.name for row in rows] == ["encoder=gru", "encoder=lstm"]
 
 
 def test_an_override_may_have_two_equals_signs_or_none() -> None:
     run("0", ["corpus.path=a=b.tsv", "'encoder={size: 3}'"], 2)
     run("1", ["corpus.path=c.tsv", "~pooling"], 1)
-    _, rows = comparison.compare([Path("runs")])
+    _, rows = compare.compare([Path("runs")])
     assert [row.options.get("path") for row in rows] == ["c.tsv", "a=b.tsv"]
 
 
 def test_the_default_metric_is_the_monitored_one_on_the_test_split() -> None:
     folder = run("0", ["seed=0"], 3, monitor="perplexity", **{"test/perplexity": 7.5})
-    metric, rows = comparison.compare([folder])
+    metric, rows = compare.compare([folder])
     assert (metric, rows[0].values) == ("test/perplexity", (7.5,))
-    metric, rows = comparison.compare([folder], "test/error")
+    metric, rows = compare.compare([folder], "test/error")
     assert (metric, rows[0].values) == ("test/error", (3.0,))
-    assert comparison.compare([folder], "seconds")[1][0].values == (10.0,)
+    assert compare.compare([folder], "seconds")[1][0].values == (10.0,)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_the_runs_record_whether_the_largest_value_is_first(metric: str, order: 
     for pooling, value in [("sum", 20.0), ("last", 30.0)]:
         higher = ["test/cider", "test/return"]
         run(pooling, [f"pooling={pooling}"], 1, higher_is_better=higher, **{metric: value})
-    _, rows = comparison.compare([Path("runs")], metric)
+    _, rows = compare.compare([Path("runs")], metric)
     assert [row.options["pooling"] for row in rows] == order
 
 
@@ -166,34 +165,34 @@ def test_folders_may_be_runs_or_contain_runs_and_unfinished_runs_are_skipped() -
     (run("sweep/2", ["encoder=words"], 4) / "metrics.json").unlink()
     second.joinpath("metrics.step12.json").write_text("{}")  # the record of a shorter budget
     for folders in ([Path("runs/sweep"), third], [first, second, third], [Path("runs")]):
-        _, rows = comparison.compare(folders)
+        _, rows = compare.compare(folders)
         assert named(rows) == {"encoder=gru": (1,), "encoder=lstm": (2,), "encoder=rnn": (3,)}
 
 
 def test_a_run_that_is_named_twice_counts_once() -> None:
     folder = run("0", ["encoder=lstm"], 2)
-    _, rows = comparison.compare([folder, Path("runs"), folder])
+    _, rows = compare.compare([folder, Path("runs"), folder])
     assert named(rows) == {"all": (2,)}
 
 
 def test_missing_and_incomplete_runs_are_refused_by_name() -> None:
     Path("empty").mkdir()
     with pytest.raises(InputError, match=r"There is no finished run in empty, runs: a run ends with a metrics\.json"):
-        comparison.compare([Path("empty"), Path("runs")])
+        compare.compare([Path("empty"), Path("runs")])
     first = run("0", ["encoder=lstm"], 2)
     with pytest.raises(InputError, match=r"0/metrics\.json has no test/f1; it has test/error, test/loss, valid"):
-        comparison.compare([first], "test/f1")
+        compare.compare([first], "test/f1")
     other = run("1", ["encoder=gru"], 2)
     record = {"monitor": "perplexity", "higher_is_better": [], "parameters": 1, "seconds": 1.0, "test/perplexity": 3.0}
     other.joinpath("metrics.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match=r"1/metrics\.json has no test/error; it has parameters, seconds, test/perpl"):
-        comparison.compare([first, other])
+        compare.compare([first, other])
     other.joinpath("metrics.json").write_text(json.dumps({"test/error": 3.0}))
     with pytest.raises(InputError, match=r"1/metrics\.json has no monitor: repeat the run, or leave it out"):
-        comparison.compare([first, other])
+        compare.compare([first, other])
     (first / ".hydra" / "overrides.yaml").unlink()
     with pytest.raises(InputError, match=r"0 is not the folder of a run: it has no \.hydra/overrides\.yaml"):
-        comparison.compare([first])
+        compare.compare([first])
 
 
 def widths(picture: np.ndarray) -> list[int]:
@@ -221,7 +220,7 @@ def test_the_command_prints_the_table_and_draws_it(
     run("c", ["encoder=gru"], 1)
     command(compare, "runs")
     printed = capsys.readouterr().out
-    assert printed == comparison.table(*comparison.compare([Path("runs")])) + "\n  compare.png\n"
+    assert printed == compare.table(*compare.compare([Path("runs")])) + "\n  compare.png\n"
     command(compare, "runs/a=b", "runs/c", "metric=test/loss", "picture=there.png")
     assert "| encoder=gru | 0.10 | 1 | 1,234 | 10 |" in capsys.readouterr().out
     for name in ("compare.png", "there.png"):

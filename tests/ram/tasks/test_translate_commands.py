@@ -13,7 +13,6 @@ from ram import compare, evaluate, train
 from ram.corpora.reversal import Reversal
 from ram.inference.translation import TextTranslator
 from ram.metrics.translation import bleu_and_chrf
-from ram.training import comparison
 
 SMALL = [
     "experiment=reversal",
@@ -163,7 +162,7 @@ def test_compared_runs_are_drawn_by_length_of_the_source(command: Callable[..., 
     assert written[0] == "length,correct,texts"
     assert [line.split(",")[0] for line in written[1:]] == ["1", "2", "3"]
     assert sum(int(line.split(",")[2]) for line in written[1:]) == 1000
-    _, rows = comparison.compare([Path("runs")])
+    _, rows = compare.compare([Path("runs")])
     luong = next(row for row in rows if row.options == {"decoder": "luong"})
     assert luong.lengths == {
         int(length): (int(correct), int(texts)) for length, correct, texts in (x.split(",") for x in written[1:])
