@@ -161,8 +161,7 @@ def _act(
     if labels is None:
         answer = choose(policy, "answer", number)
         action["answer"] = answer.clamp(-1, 1).nan_to_num() if env.answer == "box" else answer
-        if may_be_due:
-            step |= _scored("answer", policy, answer, due)
+        step |= _scored("answer", policy, answer, due if may_be_due else torch.zeros_like(due))
         return action
     logits = policy.logits.detach()
     if env.answer == "label":

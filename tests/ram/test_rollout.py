@@ -180,6 +180,17 @@ def test_a_box_is_scored_as_sampled_and_sent_clamped() -> None:
     assert rollout.mask.all()
 
 
+def test_a_box_at_the_end_is_scored_once() -> None:
+    target = torch.tensor([[-0.5, -0.5, 0.5, 0.5]]).expand(4, -1)
+    agent, env = build(NoiseScenes({"target": target}), answer="box", num_glimpses=3, reward=BoxOverlap())
+    noise = {"location": torch.zeros(3, env.num_envs, 2), "answer": torch.ones(3, env.num_envs, 4)}
+    rollout = run_episode(agent, env, noise, {"episode": 0})
+    location = agent.location(rollout.features, torch.arange(3))
+    torch.testing.assert_close(rollout.log_prob[:-1], location.log_prob(rollout.sample)[:-1])
+    box = agent.action(rollout.features[-1])
+    torch.testing.assert_close(rollout.log_prob[-1], box.log_prob(box.mean + box.std))
+
+
 def test_components_of_the_reward_are_recorded() -> None:
     reward = WeightedSum({"early": EarlyAnswer(0.1), "again": EarlyAnswer(0.0)}, {"again": 2.0})
     rollout = rollout_of(*build(LABELS, reward=reward))
