@@ -16,7 +16,6 @@ from benchmarks.training import Training
 from envs import GlimpseVectorEnv
 from envs.images import ImageSet
 from ram.agent import RecurrentAttention
-from ram.distributions import Gaussian
 from ram.networks import LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 
@@ -39,15 +38,10 @@ class _ProfiledEnv(GlimpseVectorEnv):
     step = record_function(_ENVIRONMENT)(GlimpseVectorEnv.step)
 
 
-class _ProfiledGaussian(Gaussian):
-    sample = record_function(_SAMPLING)(Gaussian.sample)
-
-
 class _ProfiledLocation(LocationNetwork):
-    def forward(self, features: Tensor, step: Tensor | None = None) -> Gaussian:
+    def forward(self, features: Tensor, step: Tensor | None = None) -> Any:
         with record_function(_LOSS if torch.is_grad_enabled() else _SAMPLING):
-            policy = super().forward(features)
-        return _ProfiledGaussian(policy.mean, policy.std)
+            return super().forward(features, step)
 
 
 class _ProfiledAgent(RecurrentAttention):

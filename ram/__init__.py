@@ -35,6 +35,6 @@ def load(run: str | Path, device: str = "cpu") -> Any:
     Raises:
         envs.InputError: if the folder contains no run, or its checkpoint does not match its configuration.
     """
-    from ram.run_folder import load_model  # imports Hydra, which environments do not need
+    from ram.training.run_folder import load_model  # imports Hydra, which environments do not need
 
     return load_model(Path(run), device)

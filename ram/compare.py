@@ -22,10 +22,9 @@ from typing import Any
 
 from envs.errors import InputError
 from envs.rendering import save_png
-from ram.command_line import positional_arguments, report_errors
-from ram.config import assignments
 from ram.plots.curves import accuracy_by_length, comparison_bars
-from ram.run_folder import RunFolder
+from ram.training.command_line import assignments, positional_arguments, report_errors
+from ram.training.run_folder import RunFolder
 
 _USAGE = "python -m ram.compare DIR ... [metric=NAME] [picture=FILE]"
 _REPEATED = ("seed", "corpus.fold")

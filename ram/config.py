@@ -176,14 +176,6 @@ def _describe_type(hint: Any) -> str:
     return _TYPE_NAMES.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def assignments(arguments: list[str]) -> dict[str, str]:
-    """Parses command-line arguments of the form name=value. Raises :class:`InputError` for any other."""
-    for argument in arguments:
-        if "=" not in argument:
-            raise InputError(f"{argument} is not of the form name=value.")
-    return {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
-
-
 def override(config: DictConfig, options: dict[str, str], allowed: tuple[str, ...], source: str) -> None:
     """Overrides options of the configuration of an earlier run.
 

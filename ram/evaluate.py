@@ -19,25 +19,27 @@ Models that translate (task=translate, decoder_only):
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import torch
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from envs.errors import InputError
 from envs.rendering import save_png
-from ram.command_line import format_metrics, import_from_current_folder, positional_arguments, report_errors
-from ram.config import assignments, override
+from ram.config import override
 from ram.inference.translation import TextTranslator
 from ram.inference.translation_files import score_file, translate_file
-from ram.plots.curves import beam_curve
-from ram.run_folder import RunFolder, restore_model
-from ram.tasks.caption import CaptionTask
-from ram.tasks.translate import TranslateTask
+from ram.tasks.beam_sizes import compare_beam_sizes
 from ram.training import checkpoint
+from ram.training.command_line import (
+    assignments,
+    format_metrics,
+    import_from_current_folder,
+    positional_arguments,
+    report_errors,
+)
 from ram.training.job import Job
+from ram.training.run_folder import RunFolder, restore_model
 
 _USAGE = "python -m ram.evaluate run=DIR [name=value ...]"
 _SEARCH = tuple(f"task.search.{name}" for name in ("beam_size", "length_penalty", "max_length"))
@@ -60,29 +62,10 @@ def _evaluate(run: RunFolder, config: DictConfig, options: dict[str, str]) -> No
     if sizes is None:
         print(format_metrics(job.test(run)))
     else:
-        _compare_beam_sizes(run, job, [_positive("beam_sizes", size) for size in sizes.split(",")])
-
-
-def _compare_beam_sizes(run: RunFolder, job: Job, sizes: list[int]) -> None:
-    """Prints and draws what a wider beam search gains on the validation split, and the time it takes."""
-    task, metrics, seconds = job.task, [], []
-    if not isinstance(task, TranslateTask | CaptionTask):
-        raise InputError("beam_sizes needs a run of task=translate, task=decoder_only or task=caption.")
-    checkpoint.load_weights(task, checkpoint.load(run.best, job.config.device), run.best)
-    task.eval()
-    for size in tqdm(sizes, unit="beams", disable=len(sizes) < 2):
-        start = time.perf_counter()
-        metrics.append(task.evaluate_generation("validation", size))
-        seconds.append(time.perf_counter() - start)
-    names = ["beam", *metrics[0], "seconds"]
-    print(f"| {' | '.join(names)} |\n|{' ---: |' * len(names)}")
-    for size, measured, duration in zip(sizes, metrics, seconds, strict=True):
-        print(f"| {size} | {' | '.join(f'{value:.2f}' for value in [*measured.values(), duration])} |")
-    metric = next(name for name in (task.monitor, "bleu", "cider", "exact") if name in metrics[0])
-    picture = run.path / "beams.png"
-    values = [measured[metric] for measured in metrics]
-    save_png(picture, beam_curve(metric, list(zip(sizes, values, seconds, strict=True))))
-    print(f"  {picture}")
+        checkpoint.load_weights(job.task, checkpoint.load(run.best, config.device), run.best)
+        table, figure = compare_beam_sizes(job.task, [_positive("beam_sizes", size) for size in sizes.split(",")])
+        save_png(run.path / "beams.png", figure)
+        print(f"{table}\n  {run.path / 'beams.png'}")
 
 
 def _translate(run: RunFolder, config: DictConfig, options: dict[str, str]) -> None:

@@ -13,11 +13,10 @@ from pathlib import Path
 from envs.errors import InputError
 from envs.images.image_io import map_image_files, read_image
 from envs.rendering import save_png
-from ram.command_line import import_from_current_folder, positional_arguments, report_errors
-from ram.config import assignments
 from ram.inference.captions import ImageCaptioner
 from ram.plots.captions import caption_strips
-from ram.run_folder import RunFolder, load_model
+from ram.training.command_line import assignments, import_from_current_folder, positional_arguments, report_errors
+from ram.training.run_folder import RunFolder, load_model
 
 _USAGE = "python -m ram.play run=DIR image=FILE"
 

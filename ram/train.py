@@ -12,10 +12,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from envs.errors import InputError
-from ram.command_line import format_metrics, import_from_current_folder, report_errors
-from ram.config import assignments, config_folder
-from ram.run_folder import RunFolder
+from ram.config import config_folder
+from ram.training.command_line import assignments, format_metrics, import_from_current_folder, report_errors
 from ram.training.job import Job, repeat, resume
+from ram.training.run_folder import RunFolder
 from ram.training.trainer import TrainingStopped
 
 _failed: list[str] = []

@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from sacrebleu import BLEU
 
-from ram.corpora import Tokens
+Tokens = tuple[str, ...]
 
 _ORDERS = (1, 2, 3, 4)  # words in an n-gram
 _BETA = 1.2  # weight of the recall in ROUGE-L, as in the COCO evaluation

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from envs.rendering import figure_pixels
 from envs.sensor import Sensor
-from ram.corpora import Tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +26,11 @@ _GLOW = np.array([0.5, 0.33, 0.05])  # color of a black pixel with the largest w
 
 
 def caption_strips(
-    images: Tensor, captions: Sequence[Tokens], weights: Tensor, grid: tuple[int, int], sensor: Sensor | None = None
+    images: Tensor,
+    captions: Sequence[Sequence[str]],
+    weights: Tensor,
+    grid: tuple[int, int],
+    sensor: Sensor | None = None,
 ) -> np.ndarray:
     """Draws every image, and next to it once for each word of its caption, bright where the word attends.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,23 +10,22 @@ from torch import Tensor
 
 from envs import GlimpseVectorEnv
 from envs.rendering import grid, location_heatmap
-from ram.rollout import GlimpseRollout
 
 
-def glimpse_frames(env: GlimpseVectorEnv, index: Tensor, rollout: GlimpseRollout) -> list[np.ndarray]:
-    """Draws the images of a rollout in a grid, once before and once after every action.
+def glimpse_frames(env: GlimpseVectorEnv, index: Tensor, actions: Sequence[Mapping[str, Tensor]]) -> list[np.ndarray]:
+    """Draws the images of some episodes in a grid, once before and once after every action.
 
     Args:
-        env: the environment of the rollout, with ``render_mode="rgb_array"``.
+        env: an environment with ``render_mode="rgb_array"``.
         index: (B,) int64, the numbers of the images.
-        rollout: greedy episodes on these images.
+        actions: the T actions of an episode on these images.
 
     Returns:
         T + 1 frames (H, W, 3) uint8.
     """
     env.reset(options={"index": index})
     frames = [env.render()]
-    for action in rollout.actions:
+    for action in actions:
         env.step(action)
         frames.append(env.render())
     return [grid(rows, columns=8) for rows in frames if rows is not None]

@@ -226,7 +226,7 @@ class GlimpseTask(Task):
         all_images = self._evaluation_env(split)
         env = self._env(split, min(_PLOTTED_IMAGES, len(all_images.scenes)), render_mode="rgb_array")
         index = torch.linspace(0, len(env.scenes) - 1, env.num_envs, device=self.device).long()
-        frames = glimpse_frames(env, index, evaluate_episodes(self.agent, env, index, _EVALUATION_SEED))
+        frames = glimpse_frames(env, index, evaluate_episodes(self.agent, env, index, _EVALUATION_SEED).actions)
         locations = [
             evaluate_episodes(self.agent, all_images, index, _EVALUATION_SEED).location[:, mask]
             for index, mask in _batches(len(all_images.scenes), all_images.num_envs, self.device)

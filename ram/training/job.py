@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 
 from envs.errors import InputError
 from ram.config import build, check, flatten, override
-from ram.run_folder import RunFolder
 from ram.tasks import Task
 from ram.training import checkpoint
+from ram.training.run_folder import RunFolder
 from ram.training.tracker import Tracker
 from ram.training.trainer import Progress, Trainer
 

@@ -19,8 +19,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import ram
 from envs import InputError
 from ram import evaluate, train
-from ram.command_line import report_errors
 from ram.rollout import evaluate_episodes
+from ram.training.command_line import report_errors
 
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32"),

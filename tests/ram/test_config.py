@@ -12,7 +12,8 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from envs import InputError
-from ram.config import assignments, build, check, config_folder, flatten, override
+from ram.config import build, check, config_folder, flatten, override
+from ram.training.command_line import assignments
 
 FOLDER = config_folder()
 OPTIONS = sorted(FOLDER.glob("*/*.yaml"))

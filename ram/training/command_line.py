@@ -22,6 +22,14 @@ def positional_arguments(usage: str, description: str) -> list[str]:
     return parser.parse_args().arguments
 
 
+def assignments(arguments: list[str]) -> dict[str, str]:
+    """Parses command-line arguments of the form name=value. Raises :class:`InputError` for any other."""
+    for argument in arguments:
+        if "=" not in argument:
+            raise InputError(f"{argument} is not of the form name=value.")
+    return {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
+
+
 def import_from_current_folder() -> None:
     """Makes the modules of the current folder importable, so that ``_target_`` can name the user's own classes."""
     sys.path.insert(0, str(Path.cwd()))
@@ -40,7 +48,7 @@ def report_errors() -> Iterator[None]:
 
     A warning from this project is printed without the line of code that Python shows.
     """
-    default, project = warnings.formatwarning, [Path(__file__).parent, Path(errors.__file__).parent]
+    default, project = warnings.formatwarning, [Path(__file__).parents[1], Path(errors.__file__).parent]
 
     def format_warning(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None

@@ -107,7 +107,7 @@ class RunFolder:
     @property
     def commit(self) -> str:
         """The commit of the code in a checkout, else the version of the package."""
-        checkout = Path(__file__).parents[1]
+        checkout = Path(__file__).parents[2]
         git = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         if (checkout / ".git").exists():  # not the repository of a project that installed this one
             with suppress(OSError, subprocess.CalledProcessError):
