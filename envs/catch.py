@@ -28,7 +28,7 @@ class Catch:
     """The source of the games; with the sizes of the paper by default.
 
     On a square screen of black (0) and white (1) pixels, a ball of one pixel starts in the top row and falls one row
-    with every answer. Its column is uniform, and so is its horizontal speed, in [-1, 1] pixels a row. It is reflected
+    with every answer. Its column is uniform, and so is its horizontal speed, in [-1, 1] pixels per row. It is reflected
     at the first and the last column, and shown in the nearest column. The paddle is in the bottom row and moves one
     pixel with every answer, within the screen. The game ends when the ball reaches the bottom row, after size - 1
     answers; the ball is caught if it lands on the paddle. The paper does not give the first position of the paddle;

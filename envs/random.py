@@ -74,7 +74,8 @@ class EpisodeSeeds:
     """Gives the random numbers of every episode.
 
     On the training split the draws of row i depend on (seed + i, episode), and those of an image on its first row. On
-    validation and test the draws depend on (seed, index of the scene).
+    validation and test the scene and the first location depend on (seed, index of the scene); an index that is not
+    given is drawn from (seed + i, episode). With one seed for each row, the seed of the row replaces seed + i and seed.
 
     Args:
         seed: row i has seed + i; or one seed for each row.

@@ -95,7 +95,7 @@ class GlimpseVecEnv(VecEnv):
 
 
 def _by_row(info: dict[str, Any], rows: int) -> list[dict[str, Any]]:
-    """Returns one dict a row from the info of a batch."""
+    """Returns one dict for each row from the info of a batch."""
     by_row: list[dict[str, Any]] = [{} for _ in range(rows)]
     for name, values in info.items():
         if f"_{name}" in info and not name.startswith("final_"):

@@ -60,14 +60,15 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     ``reset`` takes the options ``index`` (the scenes to show, one for every ``rollouts_per_image`` rows), ``location``
     (the first locations, (B, 2)), ``episode`` (a number that the draws depend on, one for all rows or (B,)), and
     ``reset_mask`` ((B,) bool, the rows to reset). On the training split row i of an environment with seed s draws the
-    same numbers as a single environment with seed s + i. On validation and test the draws of an episode depend only on
-    the seed and the scene, so that scenes do not depend on the batch.
+    same numbers as a single environment with seed s + i: they depend on (s + i, episode). On validation and test the
+    scene and the first location depend on (s, index of the scene) only, whatever the batch. Without the option
+    ``index`` the index itself is drawn from (s + i, episode) on every split.
 
     Args:
         images: an image source, or the name of a module in ``envs.images``.
         sensor: reads the patches; one 8 x 8 patch by default.
         reward: the reward of a step; 1 for a correct answer by default. It is called once with zeros when the
-            environment is built, and refused if it reads a field that this environment does not give.
+            environment is built, and refused if it reads a field that this environment does not provide.
         num_envs: the number of rows, B. The rollouts of one image are adjacent.
         num_glimpses: the number of looks of an episode, at least 1; the largest number if the agent may stop.
         glimpses_per_answer: an answer is due after every ``glimpses_per_answer`` looks and at the end; None for one
@@ -88,7 +89,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     Attributes:
         scenes: the split that the environment shows.
         classes: the names of all answers, or of all goals.
-        answer_schedule: which answers are due when.
+        answer_schedule: the steps at which answers are due.
 
     Raises:
         InputError: an option is out of range, or the options do not fit one another.
@@ -192,7 +193,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     def location(self) -> Tensor:
         """The current location of every row: (B, 2) float32 in [-1, 1], on the environment's device."""
         if self._seeds is None:
-            raise InputError("Call reset before asking for the location or stepping.")
+            raise InputError("Call reset before reading the location or calling step.")
         return self._location
 
     @property
@@ -287,7 +288,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         return observation, *to_output(results, self.output).values(), info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """Returns one (H, W, 3) uint8 picture a row: the image dimmed, the windows lit, the path and the answers."""
+        """Returns a picture (H, W, 3) uint8 of each row: the dimmed image, bright windows, the path and the answers."""
         if self._recorder is None:
             return None
         if self._seeds is None:

@@ -32,7 +32,7 @@ def config_folder() -> Path:
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "config.yaml").is_file():
             return folder
-    raise InputError(f"The configuration is missing beside {package}: install the package again.")
+    raise InputError(f"The folder conf is missing next to {package}: install the package again.")
 
 
 def check(config: DictConfig) -> None:

@@ -185,7 +185,7 @@ class LocationNetwork(nn.Module):
         learn_std: train the standard deviation, starting from ``std``.
         backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
         lr_scale: learning rate relative to the other networks. Optimizers that normalize the gradient, such as AdamW,
-            let a policy drift on noise where nearly all answers are correct; a smaller rate limits the drift.
+            update a policy at full size from noise when nearly all answers are correct; a smaller rate limits this.
     """
 
     outputs = 2

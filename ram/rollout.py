@@ -1,4 +1,10 @@
-"""Rollouts: episodes of an agent in a vector environment, and the log-probabilities of its choices."""
+"""Rollouts: episodes of an agent in a vector environment, and the log-probabilities of its choices.
+
+A choice is scored by REINFORCE if it can change the reward. Not scored are locations sampled at or after the step that
+ends an episode, because no glimpse follows; the stop at the last look, because the episode ends anyway; and answers
+where none is due. The first location is drawn by the environment. Where there are labels, the answer is the most
+probable class and is trained by cross-entropy.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +66,7 @@ class GlimpseRollout(Rollout):
         return 1 + self.moved.float().sum(0)
 
     def final_answers(self, several: bool) -> tuple[Tensor, Tensor]:
-        """Returns class probabilities (A, B, K) and targets (A, B) of the answers that an evaluation judges.
+        """Returns class probabilities (A, B, K) and targets (A, B) of the answers that are evaluated.
 
         Args:
             several: whether an image has several answers, all of which are judged. Otherwise A is 1: the last answer

@@ -85,7 +85,7 @@ def resolve_source(images: str | ImageSource) -> ImageSource:
     """Returns a source unchanged; for a name such as ``"glyphs"`` builds the one class of ``envs.images.glyphs``."""
     if not isinstance(images, str):
         if isinstance(images, type) or not hasattr(images, "load"):
-            raise InputError(f"images={images!r} is no image source, and no name of one.")
+            raise InputError(f"images={images!r} is neither an image source nor the name of one.")
         return images
     try:
         module = importlib.import_module(f"envs.images.{images}")

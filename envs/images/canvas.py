@@ -22,7 +22,7 @@ TargetType = Literal["class", "sequence", "sum", "count", "search", "box"]
 
 @dataclass(frozen=True)
 class Canvas:
-    """Images of another source at random locations of a black canvas, drawn anew for every training episode.
+    """Images of another source at random locations of a black canvas, redrawn for every training episode.
 
     An object is a whole image of the source, background included. The number of objects is uniform between
     ``num_objects[0]`` and ``num_objects[1]``. No two objects share a column of pixels; all such choices of columns are

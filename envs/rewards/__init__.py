@@ -29,7 +29,7 @@ class MissingField(InputError, AttributeError):
 
 
 class Transition:
-    """One step of B rows, as a reward sees it.
+    """The fields of one step of B rows that a reward may read.
 
     The fields from ``location`` to ``last`` are always present; the others depend on the scenes and on ``env.answer``.
     Reading an absent field raises :class:`MissingField`, which is checked when the environment is constructed.
@@ -43,7 +43,7 @@ class Transition:
         previous_location: (B, 2) float32, the location of the glimpse before the action.
         step: (B,) int64, the index of the action in the episode, from 0.
         stop: (B,) bool, whether the action ends the episode; False without ``env.stop``.
-        due: (B,) bool, whether the answer of this step counts.
+        due: (B,) bool, True where an answer is due at this step.
         last: (B,) bool, whether the episode ends with this step.
         answer: (B,) int64, the class answered; the most probable class with ``env.answer=log_probs``. With
             ``env.answer=box`` (B, 4) float32, the box answered.
@@ -88,7 +88,7 @@ class CheckedReward:
         example: a transition with the fields of this environment, on which the reward is tried.
 
     Raises:
-        InputError: it is not a reward, or it reads a field that this environment does not give.
+        InputError: it is not a reward, or it reads a field that this environment does not provide.
     """
 
     def __init__(self, reward: Reward, example: Transition) -> None:
@@ -129,7 +129,7 @@ class CheckedReward:
         }
 
     def _check(self, rewards: dict[str, Any], transition: Transition, active: Tensor) -> None:
-        """Refuses invalid rewards; on an accelerator, where the check has to wait, only in the first episode."""
+        """Refuses invalid rewards; on an accelerator only in the first episode, since the check synchronizes."""
         rows, device = len(transition.location), transition.location.device
         if self._is_checked and device.type != "cpu":
             return

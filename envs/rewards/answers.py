@@ -28,9 +28,9 @@ class CorrectAnswer:
 class EarlyAnswer:
     """r = [last step and correct answer] - cost, at every step.
 
-    Another glimpse pays off if it raises the probability of a correct answer by more than ``cost``. Meant for
-    ``env.stop=true``, where the agent ends the episode. Answers before the last step earn nothing, because they would
-    reward longer episodes.
+    Another glimpse increases the return if it raises the probability of a correct answer by more than ``cost``. Meant
+    for ``env.stop=true``, where the agent ends the episode. Answers before the last step have no reward, because they
+    would reward longer episodes.
 
     Attributes:
         cost: the cost of a glimpse, at least 0.

@@ -14,7 +14,7 @@ from envs.rewards import MissingField, Transition
 class HitTarget:
     """r = 1 when the location is in the target's box, borders included, else 0.
 
-    The first location is given and earns nothing.
+    The first location is given and has no reward.
 
     Attributes:
         every_glimpse: whether every location that the agent chooses is rewarded; False rewards only the final location,

@@ -35,7 +35,9 @@ class AttentionOutput:
 class Attention(nn.Module):
     """Attention with one head and no projections (Bahdanau et al. 2015; Vaswani et al. 2017, section 3.2).
 
-    It is self-attention where queries, keys and values are the same sequence.
+    It is self-attention where queries, keys and values are the same sequence. A mask is True where a key is visible and
+    broadcasts to (B, Q, N); weights are 0 where it is False. A query with no visible key has zero weights, a zero
+    context and log-probability 0.
 
     Args:
         score: compares queries with keys.

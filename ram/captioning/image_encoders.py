@@ -43,7 +43,7 @@ class Convolutional(ImageEncoder):
     """Blocks of two convolutions, 4 x 4 with stride 2 and 3 x 3, and learned position embeddings.
 
     The receptive field of a cell is centered on the cell. With 3 x 3 kernels of stride 2 it would be centered on a
-    corner of the cell, and attention to a small object would peak beside it.
+    corner of the cell, and attention to a small object would peak next to it.
 
     Args:
         image_shape: (C, H, W), H and W multiples of 2**len(widths).

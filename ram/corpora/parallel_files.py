@@ -87,6 +87,6 @@ def read_parallel_lines(source: Path, target: Path) -> list[tuple[str, str]]:
     texts, targets = read_lines(source.expanduser()), read_lines(target.expanduser())
     if len(texts) != len(targets):
         raise InputError(
-            f"{source} has {len(texts)} lines and {target} has {len(targets)}: they must have as many lines."
+            f"{source} has {len(texts)} lines and {target} has {len(targets)}: they must have equally many lines."
         )
     return list(zip(texts, targets, strict=True))

@@ -23,7 +23,7 @@ DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _PIXELS = {"small": 16, "large": 32}  # height and width of a digit's image, of which it fills two thirds
 _INTENSITY = {"dark": 0.4, "bright": 1.0}
 _GAP = 4  # smallest horizontal and vertical distance of two centers in pixels
-_TRIES = 200  # attempts to place the objects of a scene before it is started anew
+_TRIES = 200  # attempts to place the objects of a scene before it is restarted
 _HELD_OUT = 1000  # scenes of validation and of test
 _VARIANTS = 200  # images of every digit and size
 _RELATIONS = {  # the centers (x, y) of the objects before and after the words
@@ -134,8 +134,8 @@ class DigitScenes(CaptionCorpus):
     def mentioned_objects(self, caption: Tokens, scene: Sequence[SceneObject]) -> list[tuple[int, ...]]:
         """Returns for every word the indices of the objects that it may refer to.
 
-        Only digits refer to objects: at the words of size and shade before them the object may still be open. Of
-        several matching objects, those count with which the whole caption is true, or all if it is true with none.
+        Only digits refer to objects. If several objects match a digit, it refers to those for which the caption is
+        true; if the caption is true for none of them, to all.
         """
         referents: list[tuple[int, ...]] = [()] * len(caption)
         parsed = parse(caption)

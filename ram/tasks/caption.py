@@ -196,7 +196,10 @@ class CaptionTask(CorpusTask[Captions]):
         return StepResult(loss, lambda: {"loss/policy": loss.item(), "train/reward": reward.mean().item()})
 
     def _caption_reward(self, token_ids: Sequence[Sequence[int]], references: Sequence[Sequence[Tokens]]) -> Tensor:
-        """Computes the reward of captions, (B,). The end symbol counts as a word: truncation must not pay."""
+        """Computes the reward of captions, (B,).
+
+        The end symbol counts as a word; without it truncated captions would have higher rewards.
+        """
         limit = max_caption_length(self.model, self.search)
         captions = [tuple(self.vocabulary.decode(each)) for each in token_ids]
         captions = [each if len(each) == limit else (*each, SPECIAL[END]) for each in captions]
@@ -305,7 +308,7 @@ class CaptionTask(CorpusTask[Captions]):
         return artifacts
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Returns what a trained model needs beside its tensors."""
+        """Returns what a trained model needs besides its tensors."""
         return {"words": list(self.vocabulary.tokens), "image_shape": list(self.image_shape)}
 
     @classmethod

@@ -35,7 +35,7 @@ _PLOTTED_IMAGES = 16
 
 @dataclass(frozen=True)
 class LossWeights:
-    """Weights of the terms of the loss beside the policy loss, whose weight is 1.
+    """Weights of the terms of the loss besides the policy loss, whose weight is 1.
 
     Attributes:
         answer: of the cross-entropy of the answers.
@@ -94,7 +94,7 @@ class GlimpseTask(Task):
         if images < batch_size:
             raise InputError(f"task.batch_size ({batch_size}) is larger than the training split ({images} images).")
         self.steps_per_epoch, self.examples_per_step = images // batch_size, batch_size
-        # An agent that may stop trades its error for time, which only the return measures.
+        # With early stopping the return, not the error, includes the cost of glimpses.
         self.monitor = "error" if self.env.answer_schedule.is_supervised and not self.env.stop else "return"
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

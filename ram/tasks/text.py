@@ -135,7 +135,7 @@ class TextTask(CorpusTask[Examples]):
             raise InputError(f"The label {error.args[0]!r} of validation or test is not in training.") from error
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Returns the words and classes, which :meth:`restore` needs beside the weights."""
+        """Returns the words and classes, which :meth:`restore` needs besides the weights."""
         return {"words": list(self.vocabulary.tokens), "classes": list(self.classes)}
 
     @classmethod

@@ -304,7 +304,7 @@ class TranslateTask(CorpusTask[Examples]):
         return {"lengths.png": accuracy_by_length({"": counts}), "lengths.csv": table}
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Returns the vocabularies, which :meth:`restore` needs beside the weights."""
+        """Returns the vocabularies, which :meth:`restore` needs besides the weights."""
         return self.vocabularies.state()
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

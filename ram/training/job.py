@@ -99,7 +99,7 @@ class Job:
         return record
 
     def _summary(self, progress: Progress, metrics: dict[str, float]) -> dict[str, Any]:
-        """Returns what ``metrics.json`` holds beside the metrics."""
+        """Returns what ``metrics.json`` holds besides the metrics."""
         task = self.task
         speed = f"{task.unit}_per_second"
         return {

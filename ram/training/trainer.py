@@ -157,7 +157,10 @@ class Trainer:
         return progress
 
     def _save(self, name: str) -> None:
-        """Writes the checkpoint ``name``.pt."""
+        """Writes ``name``.pt: the hash of the run, the task, averages, optimizer and progress.
+
+        There is no generator state, because batches and noise are functions of (seed, step).
+        """
         self._progress.seconds = time.perf_counter() - self._start
         state = {"run": self._run, "task": self._task.state_dict(), "average": self._average.state_dict()}
         state |= {"optimizer": self._optimizer.state_dict(), "progress": asdict(self._progress)}

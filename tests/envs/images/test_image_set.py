@@ -68,7 +68,7 @@ def test_the_augmentation_receives_the_random_numbers_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_a_set_is_every_split_of_itself(split: str) -> None:
+def test_an_image_set_is_the_same_for_every_split(split: str) -> None:
     images = image_set(torch.rand(3, 1, 2, 2))
     loaded = images.load(split)  # type: ignore[arg-type]
     assert torch.equal(loaded.images, images.images)

@@ -40,7 +40,7 @@ def test_the_supervised_loss_does_not_train_the_location_network() -> None:
     assert _trained_by(task, answer) == {"agent.glimpse", "agent.core", "agent.action"}
 
 
-def test_the_policy_loss_trains_the_location_network_weights() -> None:
+def test_the_policy_loss_trains_only_the_location_network() -> None:
     task = build_task(weights=_weights())
     losses = [task(step).loss for step in range(5)]  # with a correct answer in some step
     assert set().union(*(_trained_by(task, loss) for loss in losses)) == {"agent.location"}
@@ -66,7 +66,7 @@ def test_the_location_network_has_a_learning_rate_of_its_own() -> None:
     assert len(together["params"]) == len(list(task.parameters()))
 
 
-def test_the_baseline_loss_trains_the_baseline_weights() -> None:
+def test_the_baseline_loss_trains_only_the_baseline() -> None:
     task = build_task(baseline=LearnedBaseline, weights=_weights(baseline=1.0))
     for parameter in task.agent.location.parameters():
         parameter.requires_grad_(False)
@@ -115,7 +115,7 @@ def test_the_unclamped_sample_is_scored_and_the_clamped_one_is_sent() -> None:
     torch.testing.assert_close(rollout.log_prob, expected)
 
 
-def test_the_answer_is_due_at_the_end_weights() -> None:
+def test_the_answer_is_due_at_the_last_step() -> None:
     task = build_task()
     rollout = run_episode(
         task.agent, task.env, {"location": torch.randn(3, 8, 2)}, {"episode": 0, "index": torch.arange(8)}

@@ -61,7 +61,7 @@ def test_a_resumed_run_keeps_its_earlier_embeddings(tmp_path: Path) -> None:
         assert (tmp_path / each.metadata_path).read_text() == "word\tclass\na\tx\nb\ty\nc\tx\n"
 
 
-def test_a_failing_event_file_warns_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_event_file_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Tracker(tmp_path)
 
     def fail(*arguments: object, **options: object) -> None:
