@@ -44,8 +44,8 @@ from tests.envs.helpers import (
         ({"autoreset_mode": "Sometimes"}, r"env\.autoreset_mode must be one of NextStep, SameStep, Disabled"),
         ({"split": "dev"}, "split must be one of train, validation, test, got 'dev'"),
         ({"images": "nosuch"}, "images='nosuch' names no image source"),
-        ({"images": None}, "images=None is no image source"),
-        ({"images": Glyphs}, r"images=<class 'envs\.images\.glyphs\.Glyphs'> is no image source"),
+        ({"images": None}, "images=None is neither an image source"),
+        ({"images": Glyphs}, r"images=<class 'envs\.images\.glyphs\.Glyphs'> is neither an image source"),
         (
             {"reward": "correct_answer"},
             "must be an instance that can be called .*, got 'correct_answer'",
@@ -123,7 +123,7 @@ def test_a_step_before_the_first_reset_is_refused(make: Callable[[], Any]) -> No
 
 def test_the_location_before_the_first_reset_is_an_error() -> None:
     env = vector_env(output="torch")
-    with pytest.raises(InputError, match="Call reset before asking for the location"):
+    with pytest.raises(InputError, match="Call reset before reading the location"):
         _ = env.location
     observation, _ = env.reset(seed=0)
     assert torch.equal(env.location, observation["location"])

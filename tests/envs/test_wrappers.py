@@ -362,5 +362,5 @@ def test_single_wrappers_refuse_invalid_actions(wrappers: Any, action: Any, mess
 @pytest.mark.parametrize("make", [single_env, vector_env])
 def test_a_relative_location_before_the_first_reset_is_refused(make: Any, wrappers: tuple[Any, ...]) -> None:
     env = make(*wrappers)
-    with pytest.raises(InputError, match="Call reset before asking for the location or stepping"):
+    with pytest.raises(InputError, match="Call reset before reading the location or calling step"):
         env.step(env.action_space.sample())

@@ -501,8 +501,8 @@ def test_options_are_checked_on_construction(options: dict[str, Any], message: s
         ({"objects": Canvas(GLYPHS)}, r"scenes\.objects must be images of one object each, not scenes"),
         ({"objects": "nosuch"}, r"^images='nosuch' names no image source: envs\.images\.nosuch defines none\.$"),
         ({"objects": "folder"}, r"^images='folder' needs options: pass an instance of envs\.images\.folder\.Folder"),
-        ({"objects": None}, r"^images=None is no image source"),
-        ({"objects": Glyphs}, r"^images=<class .* is no image source"),
+        ({"objects": None}, r"^images=None is neither an image source"),
+        ({"objects": Glyphs}, r"^images=<class .* is neither an image source"),
         (
             {"objects": Canvas(arrays.Arrays(path="nosuch.npz"))},
             r"^images\.path=nosuch\.npz cannot be read",

@@ -79,7 +79,7 @@ def test_translations_are_scored_against_a_file(
     assert printed.keys() == {"exact", "bleu", "chrf"} and printed["exact"] == "75.00"
     Path("target.txt").write_text("a\n")
     error = refusal(evaluate, trained, "source=source.txt", "target=target.txt")
-    assert error == "Error: source.txt has 4 lines and target.txt has 1: they must have as many lines."
+    assert error == "Error: source.txt has 4 lines and target.txt has 1: they must have equally many lines."
     assert "not n_best" in refusal(evaluate, trained, "source=source.txt", "target=target.txt", "n_best=2")
 
 
