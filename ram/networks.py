@@ -184,8 +184,9 @@ class LocationNetwork(nn.Module):
         final_std: standard deviation at the end of the budget, approached geometrically; None keeps ``std``.
         learn_std: train the standard deviation, starting from ``std``.
         backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
-        lr_scale: learning rate relative to the other networks. Optimizers that normalize the gradient, such as AdamW,
-            update a policy at full size from noise when nearly all answers are correct; a smaller rate limits this.
+        lr_scale: factor of ``optimizer.lr`` for this network (:meth:`ram.tasks.Task.parameter_groups`; the trainer
+            multiplies them). Optimizers that normalize the gradient, such as AdamW, update a policy at full size from
+            noise when nearly all answers are correct; a smaller rate limits this.
     """
 
     outputs = 2

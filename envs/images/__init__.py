@@ -75,7 +75,10 @@ class ImageSet:
 
 
 class ImageSource(Protocol):
-    """A data set. Constructing a source reads neither disk nor network; ``load`` does."""
+    """A data set. Constructing a source reads neither disk nor network; ``load`` does.
+
+    A source is hashable, such as a frozen dataclass: environments with equal sources share a loaded split.
+    """
 
     def load(self, split: Split, device: torch.device | str = "cpu") -> SceneSet:
         """Loads or generates one split. Raises :class:`InputError` if the user's files are missing or invalid."""
