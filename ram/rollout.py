@@ -69,7 +69,7 @@ class GlimpseRollout(Rollout):
         """Returns class probabilities (A, B, K) and targets (A, B) of the answers that are evaluated.
 
         Args:
-            several: whether an image has several answers, all of which are judged. Otherwise A is 1: the last answer
+            several: whether an image has several answers, all of which are evaluated. Otherwise A is 1: the last answer
                 of each row.
         """
         assert self.logits is not None
@@ -163,6 +163,9 @@ def _act(
     if agent.action is None:
         return action
     may_be_due = is_due or agent.stop is not None  # the environment ignores other answers
+    if labels is not None and env.answer == "label" and not may_be_due:
+        action["answer"] = torch.zeros_like(due, dtype=torch.int64)
+        return action
     policy = agent.action(output.action_features)
     if labels is None:
         answer = choose(policy, "answer", number)
