@@ -277,7 +277,7 @@ class EpisodeRecorder:
         annotations = {name: value[row] for name, value in scenes.annotations.items()}
         answers = self._answers[row]
         return render_glimpses(
-            scenes.images[row // scenes.rows_per_image],
+            scenes.image(row),
             self._path[row, : look + 1],
             self.sensor,
             label=self._label_text(annotations),

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from envs.random import RowRandom
-from envs.sensor import PreparedImages, Sensor
+from envs.sensor import Sensor
 
 END_CLASS = "end"
 """The class of the answer that ends a sequence of answers."""
@@ -21,14 +22,22 @@ class Scene:
     """A batch of B images and their annotations.
 
     Attributes:
-        images: (B, C, H, W) float32 in [0, 1].
+        images: (M, C, H, W), float32 in [0, 1] or uint8 in [0, 255]. M is B unless there is an ``index``.
         annotations: tensors (B, ...) by the names of the fields of :class:`envs.rewards.Transition`. ``label`` is
             (B,), or (B, A) where A answers are due one after another, with ``IGNORE_INDEX`` after the last answer of
             an image; ``goal`` (B,) int64 is the class that the agent has to find.
+        index: (B,) int64, the image of each scene; ``images`` is then the same tensor in all scenes of a set, and
+            nothing is copied. None for one image each.
     """
 
     images: Tensor
     annotations: Mapping[str, Tensor] = field(default_factory=dict)
+    index: Tensor | None = None
+
+    def pixels(self) -> Tensor:
+        """Returns the image of every scene: (B, C, H, W) float32 in [0, 1]."""
+        images = self.images if self.index is None else self.images[self.index]
+        return images.float() / 255 if images.dtype == torch.uint8 else images
 
 
 class SceneSet(Protocol):
@@ -73,20 +82,17 @@ class SceneBatch:
         sensor: the sensor that reads the images.
         context_size: (height, width) of the coarse view, or None.
         rows_per_image: adjacent rows that show the same image.
-        keep_images: whether to keep the images, for rendering.
         annotations: tensors (B, ...), one row of each for every row of the environment.
-        prepared: the images as the sensor needs them.
-        images: (B / rows_per_image, C, H, W), if they are kept.
     """
 
     sensor: Sensor
     context_size: tuple[int, int] | None
     rows_per_image: int
-    keep_images: bool
 
     annotations: dict[str, Tensor] = field(init=False)
-    prepared: PreparedImages = field(init=False)
-    images: Tensor = field(init=False)
+    _images: Tensor = field(init=False)  # (M, C, H, W)
+    _index: Tensor = field(init=False)  # (B,), the image of each row
+    _owns_images: bool = field(init=False)  # whether they may be written to
     _context: Tensor | None = field(init=False)  # (B, C, h', w')
 
     def show(self, scene: Scene, rows: Tensor | None) -> None:
@@ -96,26 +102,35 @@ class SceneBatch:
             scene: annotations for every row, images for every ``rows_per_image`` rows.
             rows: (n,) int64, whole groups of rows that show one image; None for all rows.
         """
-        prepared = self.sensor.prepare(scene.images)
+        index = scene.index
+        if index is None and rows is None:
+            index = torch.arange(len(scene.images), device=scene.images.device)
+        if index is not None and self.rows_per_image > 1:
+            index = index.repeat_interleave(self.rows_per_image)
         context = None
         if self.context_size:
-            context = F.adaptive_avg_pool2d(scene.images, self.context_size)
+            context = F.adaptive_avg_pool2d(scene.pixels(), self.context_size)
             context = context.repeat_interleave(self.rows_per_image, 0)
         if rows is None:
-            self.prepared, self.annotations, self._context = prepared, dict(scene.annotations), context
-            if self.keep_images:
-                self.images = scene.images.clone()
+            assert index is not None
+            self._images, self._index, self._owns_images = scene.images, index, False
+            self.annotations, self._context = dict(scene.annotations), context
             return
-        images = rows[:: self.rows_per_image] // self.rows_per_image
-        for held, new in zip(self.prepared.maps, prepared.maps, strict=True):
-            held[images] = new  # in place, because these maps are never handed out
+        if index is not None:
+            self._index = self._index.index_copy(0, rows, index)
+        else:
+            if not self._owns_images:
+                self._images, self._owns_images = self._images.clone(), True
+            self._images[rows[:: self.rows_per_image] // self.rows_per_image] = scene.images
         self.annotations = {
             name: held.index_copy(0, rows, scene.annotations[name]) for name, held in self.annotations.items()
         }
         if context is not None and self._context is not None:
             self._context = self._context.index_copy(0, rows, context)
-        if self.keep_images:
-            self.images[images] = scene.images
+
+    def image(self, row: int) -> Tensor:
+        """Returns the image of a row: (C, H, W) float32 in [0, 1]."""
+        return Scene(self._images, index=self._index[row : row + 1]).pixels()[0]
 
     def advance(self, scenes: DynamicScenes, answer: Tensor, active: Tensor) -> None:
         """Replaces the scenes of the active rows (B,) bool by their next states after the answers (B,)."""
@@ -128,7 +143,8 @@ class SceneBatch:
 
     def observe(self, location: Tensor, look: Tensor) -> dict[str, Tensor]:
         """Returns the observation at the locations (B, 2) of the looks with the given indices (B,)."""
-        observation = {"patches": self.sensor(self.prepared, location), "location": location, "step": look}
+        patches = self.sensor(self._images, location, self._index)
+        observation = {"patches": patches, "location": location, "step": look}
         if "goal" in self.annotations:
             observation["goal"] = self.annotations["goal"]
         if self._context is not None:

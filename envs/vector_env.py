@@ -152,7 +152,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._log_probs = torch.zeros(num_envs, len(self.classes), device=self.device)  # of the last answer
         # The rollouts of a dynamic scene diverge, so that they cannot share one image.
         rows_per_image = 1 if self._dynamic else rollouts_per_image
-        self._shown = SceneBatch(self.sensor, self.context_size, rows_per_image, render_mode is not None)
+        self._shown = SceneBatch(self.sensor, self.context_size, rows_per_image)
         self._checked_reward = CheckedReward(self.reward, self._example_transition(example.annotations))
         self._recorder = None
         if render_mode:
@@ -174,7 +174,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             )
         if self.rollouts_per_image > 1 and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise InputError("env.rollouts_per_image above 1 needs autoreset_mode=AutoresetMode.DISABLED.")
-        if isinstance(self.sensor, type) or not hasattr(self.sensor, "prepare"):
+        if isinstance(self.sensor, type) or not hasattr(self.sensor, "patch_shape"):
             raise InputError(f"env.sensor must be a sensor, such as envs.GlimpseSensor(), got {self.sensor!r}.")
 
     def _make_spaces(self, example: Scene) -> None:
@@ -331,7 +331,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
         annotations = {name: value.repeat_interleave(count, 0) for name, value in scene.annotations.items()}
         pictures = scene.images.repeat_interleave(count, 0) if self._dynamic else scene.images
-        self._shown.show(Scene(pictures, annotations), None if mask is None else rows)
+        self._shown.show(Scene(pictures, annotations, scene.index), None if mask is None else rows)
         if self._recorder:
             self._recorder.start(rows, start)
 

@@ -68,10 +68,8 @@ class ImageSet:
             index: (B,) int64, indices of images.
             random: random numbers of B rows, for the augmentation.
         """
-        images = self.images[index]
-        if images.dtype == torch.uint8:
-            images = images.float() / 255
-        return Scene(self.augmentation(images, random) if self.augmentation else images, {"label": self.labels[index]})
+        scene = Scene(self.images, {"label": self.labels[index]}, index)
+        return Scene(self.augmentation(scene.pixels(), random), scene.annotations) if self.augmentation else scene
 
 
 class ImageSource(Protocol):

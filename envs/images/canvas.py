@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast, get_args
 
 import torch
@@ -12,7 +13,6 @@ from envs.errors import InputError
 from envs.images import ImageSet, ImageSource, load_split, resolve_source
 from envs.random import RowRandom
 from envs.scene import END_CLASS, Scene
-from envs.sensor import window_offsets
 from envs.splits import IGNORE_INDEX, Split, check_split
 from envs.validation import check_choice, check_integer, parse_pair
 
@@ -178,7 +178,7 @@ class CanvasScenes:
             random.seed.repeat_interleave(self.most), (random.counter[:, None] * self.most + numbers).flatten()
         )
         drawn = self.objects.draw(shown.flatten(), object_random)
-        tiles = drawn.images.unflatten(0, shown.shape)  # (B, N, C, h, w)
+        tiles = drawn.pixels().unflatten(0, shown.shape)  # (B, N, C, h, w)
         images = torch.zeros(len(index), tiles.shape[2], self.height, self.width, device=index.device)
         if self._clutter is not None:
             self._add_clutter(images, self._clutter.images, shown, random)
@@ -264,7 +264,7 @@ class CanvasScenes:
             origin = origin % total
         corner = (row % (rows - size + 1)) * columns + column % (columns - size + 1)
         pixel = (origin * (channels * rows * columns) + corner)[..., None]
-        offsets = window_offsets(channels, rows, columns, size, size, 1, source.device)
+        offsets = _tile_offsets(channels, rows, columns, size, size, source.device)
         cut = source.take(pixel + offsets)  # (B, pieces, C * size * size)
         if cut.dtype == torch.uint8:
             cut = cut.float() / 255
@@ -297,7 +297,24 @@ class CanvasScenes:
 def _add(images: Tensor, tiles: Tensor, left: Tensor, top: Tensor) -> None:
     """Adds tiles (B, N, C, h, w) to images (B, C, H, W) in place, with their corners at column and row (B, N)."""
     first = top * images.shape[-1] + left
-    offsets = window_offsets(*images.shape[1:], *tiles.shape[-2:], 1, images.device)
+    offsets = _tile_offsets(*images.shape[1:], *tiles.shape[-2:], images.device)
     for number in range(tiles.shape[1]):  # in a fixed order, so that sums round the same on every device
         pixels = first[:, number, None] + offsets
         images.view(len(images), -1).scatter_add_(1, pixels, tiles[:, number].flatten(1))
+
+
+@lru_cache(maxsize=256)
+def _tile_offsets(channels: int, rows: int, columns: int, height: int, width: int, device: torch.device) -> Tensor:
+    """Returns the offsets of a tile's pixels in a flattened image, from its first pixel: (C * height * width,) int64.
+
+    Args:
+        channels: of the image, C.
+        rows: of the image.
+        columns: of the image.
+        height: rows of the tile.
+        width: columns of the tile.
+        device: of the offsets.
+    """
+    channel = torch.arange(channels, device=device)[:, None, None] * (rows * columns)
+    row = torch.arange(height, device=device)[:, None] * columns
+    return (channel + row + torch.arange(width, device=device)).flatten()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from envs.errors import InputError
-from envs.sensor import GlimpseSensor, PreparedImages, Sensor, pixel_coordinates
+from envs.sensor import GlimpseSensor, Sensor, pixel_coordinates
 from envs.validation import check_factory
 from ram.attention import AttentionOutput
 from ram.captioning.image_encoders import ImageEncoder, Pixels
@@ -125,9 +125,9 @@ class GlimpseContext(ContextModule):
         self.location = policy(query_size)
         self.context_size = self.glimpse.output_size
 
-    def prepare(self, memory: Memory) -> PreparedImages:
-        """Prepares the images for the sensor."""
-        return self.sensor.prepare(memory.vectors.mT.unflatten(2, self.grid))
+    def prepare(self, memory: Memory) -> Tensor:
+        """Returns the images: (B, C, rows, columns)."""
+        return memory.vectors.mT.unflatten(2, self.grid).contiguous()
 
     def forward(self, query: Tensor, memory: Memory, step: Tensor) -> AttentionOutput:
         """Returns the features of one glimpse per query (B, 1, query_size).

@@ -53,7 +53,7 @@ def test_patches_are_means_of_squares_on_rings(
     # Random locations, so that no point is on the border between two pixels.
     locations = torch.rand(batch * glimpses, 2, generator=generator) * 2 - 1
     sensor = LogPolarSensor(rings, angles, 1.0, outer)
-    patches = sensor(sensor.prepare(images), locations)
+    patches = sensor(images, locations)
     assert patches.shape == (batch * glimpses, *sensor.patch_shape(channels))
     expected = reference(images, locations, rings, angles, 1.0, outer)
     # Rounding in float32 may still move few points by a pixel.
@@ -63,7 +63,7 @@ def test_patches_are_means_of_squares_on_rings(
 def test_rings_match_values_worked_out_by_hand() -> None:
     images = torch.arange(25.0).view(1, 1, 5, 5)
     sensor = LogPolarSensor(2, 4, 1.0, 2.0)
-    patches = sensor(sensor.prepare(images), torch.zeros(1, 2))
+    patches = sensor(images, torch.zeros(1, 2))
     # Right of, below, left of and above the center 12; the second ring averages squares of 2 x 2 pixels.
     assert patches[0, 0, 0, 0].tolist() == [13, 17, 11, 7]
     right = (images[0, 0, 2:4, 4].sum()) / 4  # half of the square is outside the image
@@ -76,8 +76,8 @@ def test_rotating_an_image_shifts_the_angles() -> None:
     # With squares of one pixel a rotation by 90 degrees is exact, except for points between two pixels.
     sensor._resolution = [0] * 4
     rotated = image.rot90(-1, (2, 3))  # clockwise, from x to y
-    original_patch = sensor(sensor.prepare(image), torch.zeros(1, 2))
-    rotated_patch = sensor(sensor.prepare(rotated), torch.zeros(1, 2))
+    original_patch = sensor(image, torch.zeros(1, 2))
+    rotated_patch = sensor(rotated, torch.zeros(1, 2))
     same = rotated_patch == original_patch.roll(2, dims=-1)
     assert same.float().mean() > 0.85
 

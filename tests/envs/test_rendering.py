@@ -82,7 +82,7 @@ def test_brightness_matches_the_pixels_that_the_sensor_reads(size, patch, scales
     sensor = GlimpseSensor(patch, scales, factor)
     path = locations(*glimpses)
     image = torch.ones(1, 1, *size, dtype=torch.float64, requires_grad=True)
-    patches = sensor(sensor.prepare(image), path)  # (n, scales, 1, h, w)
+    patches = sensor(image, path)  # (n, scales, 1, h, w)
 
     def read(values):
         """The pixels on which the values depend."""

@@ -28,9 +28,12 @@ def random_locations(count: int, seed: int = 0, reach: float = 1.0) -> Tensor:
 
 def plain_start(location: float, pixels: int, window: int) -> int:
     """The first pixel of a window along one axis, computed in float32."""
-    half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
+    half, one = np.float32(0.5), np.float32(1)
     center = (np.float32(min(max(location, -1), 1)) + one) * half * np.float32(pixels - 1)
-    return math.floor(center - np.float32(window - 1) / two + (half + np.float32(2.0**-10)))
+    tolerance = np.float32(2.0**-10)
+    if window % 2:  # around the center of a pixel
+        return math.floor(center + (half + tolerance)) - (window - 1) // 2
+    return math.floor(center + tolerance) + 1 - window // 2
 
 
 def plain_patch(image: np.ndarray, x: float, y: float, patch: tuple[int, int], pool: int) -> np.ndarray:
@@ -64,7 +67,7 @@ def plain_sensor(sensor: GlimpseSensor, images: Tensor, locations: Tensor) -> Te
 
 
 def patches_at(sensor: GlimpseSensor, images: Tensor, *points: tuple[float, float]) -> Tensor:
-    return sensor(sensor.prepare(images), torch.tensor(points, dtype=torch.float32))
+    return sensor(images, torch.tensor(points, dtype=torch.float32))
 
 
 # Equality with a plain crop and average.
@@ -96,7 +99,7 @@ def test_patches_equal_a_plain_crop_and_average(
     sensor = GlimpseSensor(patch, num_scales, factor)
     images = random_images(batch, channels, height, width, seed=seed)
     locations = random_locations(batch * glimpses, seed, reach=1.2)  # some beyond the border
-    patches = sensor(sensor.prepare(images), locations)
+    patches = sensor(images, locations)
     assert patches.shape == (batch * glimpses, *sensor.patch_shape(channels))
     # With integer pixels, one wrong pixel changes a mean by at least 1 / 81, much more than rounding errors.
     torch.testing.assert_close(patches, plain_sensor(sensor, images, locations), rtol=1e-6, atol=0)
@@ -107,8 +110,38 @@ def test_patches_equal_a_plain_crop_and_average(
 def test_three_scales_at_common_image_sizes(size: int, factor: int) -> None:
     sensor = GlimpseSensor(8, 3, factor)
     images, locations = random_images(2, 1, size, size), random_locations(6)
-    patches = sensor(sensor.prepare(images), locations)
+    patches = sensor(images, locations)
     torch.testing.assert_close(patches, plain_sensor(sensor, images, locations), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("size", [(5, 7), (16, 16), (40, 3)])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("patch", [(16, 16), (12, 9), (7, 6)])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+def test_many_glimpses_equal_a_plain_crop_and_average(
+    size: tuple[int, int], channels: int, patch: tuple[int, int], dtype: torch.dtype
+) -> None:
+    # Many pixels are copied by rows of the windows, some of which begin before the first image or end after the last.
+    sensor, images = GlimpseSensor(patch, 2), random_images(4, channels, *size).to(dtype)
+    locations = torch.cat([random_locations(76, reach=1.2), torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 2)])
+    locations = torch.cat([locations, locations.flip(0)])
+    expected = plain_sensor(sensor, images.float(), locations) / (255 if dtype == torch.uint8 else 1)
+    torch.testing.assert_close(sensor(images, locations).float(), expected, rtol=1e-6, atol=0)
+    leaf = images.double().requires_grad_()  # is read pixel by pixel
+    torch.testing.assert_close(sensor(leaf, locations).float() / (255 if dtype == torch.uint8 else 1), expected)
+
+
+def test_the_index_names_the_image_of_each_location() -> None:
+    sensor, images, locations = GlimpseSensor(4, 2), random_images(5, 3, 9, 9), random_locations(7)
+    index = torch.tensor([4, 0, 0, 3, 4, 1, 2])
+    assert torch.equal(sensor(images, locations, index), sensor(images[index], locations))
+
+
+def test_uint8_images_are_scaled_to_zero_to_one() -> None:
+    sensor, images, locations = GlimpseSensor(4, 3), random_images(5, 3, 20, 20), random_locations(5)
+    patches = sensor(images.to(torch.uint8), locations)
+    assert patches.dtype == torch.float32
+    torch.testing.assert_close(patches, sensor(images / 255, locations), rtol=1e-6, atol=1e-7)
 
 
 @settings(deadline=None, max_examples=100)
@@ -201,8 +234,7 @@ def test_locations_outside_the_range_are_clamped() -> None:
 
 def test_the_locations_of_one_image_are_adjacent() -> None:
     images = torch.stack([torch.full((1, 4, 4), 10.0), torch.full((1, 4, 4), 20.0)])
-    prepared = GlimpseSensor(1).prepare(images)
-    assert GlimpseSensor(1)(prepared, torch.zeros(6, 2)).flatten().tolist() == [10, 10, 10, 20, 20, 20]
+    assert GlimpseSensor(1)(images, torch.zeros(6, 2)).flatten().tolist() == [10, 10, 10, 20, 20, 20]
 
 
 # Dtypes.
@@ -211,8 +243,8 @@ def test_the_locations_of_one_image_are_adjacent() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_locations_of_other_dtypes_are_converted_to_float32(dtype: torch.dtype) -> None:
     sensor, images = GlimpseSensor(4, 2), random_images(16, 1, 501, 499)
-    prepared, locations = sensor.prepare(images), random_locations(16).to(dtype)
-    assert torch.equal(sensor(prepared, locations), sensor(prepared, locations.float()))
+    locations = random_locations(16).to(dtype)
+    assert torch.equal(sensor(images, locations), sensor(images, locations.float()))
 
 
 def test_autocast_does_not_round_locations() -> None:
@@ -226,16 +258,16 @@ def test_autocast_does_not_round_locations() -> None:
 
 def test_patches_are_equal_under_autocast() -> None:
     sensor, images, locations = GlimpseSensor(4, 3), random_images(8, 3, 40, 40), random_locations(8)
-    plain = sensor(sensor.prepare(images), locations)
+    plain = sensor(images, locations)
     with torch.autocast("cpu", torch.bfloat16):
-        cast = sensor(sensor.prepare(images), locations)
+        cast = sensor(images, locations)
     assert cast.dtype == torch.float32
     assert torch.equal(cast, plain)
 
 
 def test_float64_images_give_float64_patches() -> None:
     sensor, images, locations = GlimpseSensor(3, 3, 3), random_images(2, 1, 11, 12), random_locations(2)
-    patches = sensor(sensor.prepare(images.double()), locations)
+    patches = sensor(images.double(), locations)
     assert patches.dtype == torch.float64
     torch.testing.assert_close(patches, plain_sensor(sensor, images, locations).double(), rtol=1e-6, atol=0)
 
@@ -250,7 +282,7 @@ def test_gradients_reach_exactly_the_pixels_of_the_window() -> None:
 def test_images_and_locations_are_not_modified() -> None:
     sensor, images, locations = GlimpseSensor(2, 2), random_images(2, 1, 5, 5), random_locations(2, reach=2)
     copies = images.clone(), locations.clone()
-    sensor(sensor.prepare(images), locations)
+    sensor(images, locations)
     assert torch.equal(images, copies[0])
     assert torch.equal(locations, copies[1])
 

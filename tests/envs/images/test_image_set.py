@@ -31,7 +31,8 @@ def image_set(images: Tensor | None = None, labels: list[int] | None = None) -> 
 def test_uint8_images_are_scaled_to_zero_to_one() -> None:
     images = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1)
     scene = image_set(images).draw(torch.tensor([2, 0, 1, 1]), rows(4))
-    drawn = scene.images
+    assert scene.images is images  # nothing is copied before the pixels are read
+    drawn = scene.pixels()
     assert drawn.dtype == torch.float32
     assert drawn.shape == (4, 1, 1, 1)
     torch.testing.assert_close(drawn.flatten(), torch.tensor([1, 0, 0.2, 0.2]))
@@ -39,13 +40,13 @@ def test_uint8_images_are_scaled_to_zero_to_one() -> None:
 
 def test_float_images_are_returned_unchanged() -> None:
     images = torch.rand(3, 2, 4, 5)
-    assert torch.equal(image_set(images).draw(torch.tensor([1, 0]), rows(2)).images, images[[1, 0]])
+    assert torch.equal(image_set(images).draw(torch.tensor([1, 0]), rows(2)).pixels(), images[[1, 0]])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_writing_into_a_batch_does_not_change_the_set(dtype: torch.dtype) -> None:
     images = torch.ones(3, 1, 2, 2).to(dtype)
-    image_set(images).draw(torch.arange(3), rows(3)).images.zero_()
+    image_set(images).draw(torch.arange(3), rows(3)).pixels().zero_()
     assert images.all()
 
 

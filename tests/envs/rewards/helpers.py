@@ -74,7 +74,7 @@ class UnlabeledScenes(TargetScenes):
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         scene = super().draw(index, random)
-        return Scene(scene.images, {"target": scene.annotations["target"]})
+        return Scene(scene.images, {"target": scene.annotations["target"]}, scene.index)
 
 
 TARGETS = TargetScenes()
