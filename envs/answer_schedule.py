@@ -50,6 +50,7 @@ class AnswerSchedule:
         self.is_supervised = names_class and "label" in annotations
         self.label_shape = tuple(annotations["label"].shape[1:]) if self.is_supervised else None
         self.num_answers = 0 if self.label_shape is None else math.prod(self.label_shape)
+        self._can_end_early = stop or bool(self.label_shape) or "over" in annotations
 
         if names_class and not self.is_supervised and horizon is None:
             raise InputError(f"env.answer={answer} needs scenes with labels: set env.answer to null.")
@@ -77,6 +78,11 @@ class AnswerSchedule:
                 f"These scenes end after {horizon} answers: set env.num_glimpses to at least {horizon}, "
                 f"not {self.num_glimpses}."
             )
+
+    @property
+    def is_common(self) -> bool:
+        """Whether all rows answer and end at the same looks, whatever they see and do."""
+        return not self._can_end_early
 
     def is_due(self, look: int) -> bool:
         """Whether every row must answer after the look with index ``look``, from 0."""

@@ -145,7 +145,9 @@ def parse_reset_options(
 
 def to_output(values: Mapping[str, Tensor], output: Output) -> dict[str, Any]:
     """Returns the tensors, or numpy copies of them, which the user may write into."""
-    return dict(values) if output == "torch" else {name: value.cpu().numpy().copy() for name, value in values.items()}
+    return (
+        dict(values) if output == "torch" else {name: value.numpy(force=True).copy() for name, value in values.items()}
+    )
 
 
 def make_final_info(

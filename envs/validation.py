@@ -81,7 +81,9 @@ def parse_tensor(name: str, value: Any, device: torch.device | None = None, copy
         return value.detach().to(device)
     try:
         array = np.array(value, copy=copy or None)
-        return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"])).to(device)
+        if not (array.dtype.isnative and array.flags.carray):
+            array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
+        return torch.from_numpy(array).to(device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} must be an array of numbers: {error}") from error
 
@@ -107,8 +109,10 @@ def parse_integers(name: str, value: Any, count: int, high: int | None, device: 
     dtype = integers.dtype
     if integers.shape != (count,) or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         raise InputError(f"{name} must be ({count},) integers, got {shape_and_dtype(integers)}.")
-    if high is not None and not ((integers >= 0) & (integers < high)).all():
-        raise InputError(f"{name} must be in 0 .. {high - 1}.")
+    if high is not None and count:
+        smallest, largest = integers.aminmax()
+        if smallest < 0 or largest >= high:
+            raise InputError(f"{name} must be in 0 .. {high - 1}.")
     return integers.long()
 
 
@@ -121,7 +125,8 @@ def parse_floats(
         raise InputError(f"{name} must be {shape} floating point numbers, got {shape_and_dtype(floats)}.")
     if allow_infinite and floats.isnan().any():
         raise InputError(f"{name} must not be NaN.")
-    if not allow_infinite and not floats.isfinite().all():
+    # The sum is finite if all numbers are, unless they are so large that it overflows.
+    if not allow_infinite and not math.isfinite(floats.sum()) and not floats.isfinite().all():
         raise InputError(f"{name} must be finite, got NaN or infinity.")
     return floats.float()
 

@@ -31,6 +31,7 @@ from envs.random import EpisodeSeeds, RowRandom
 from envs.rendering import EpisodeRecorder
 from envs.rewards import CheckedReward, Reward, Transition
 from envs.rewards.answers import CorrectAnswer
+from envs.row_masks import RowMasks
 from envs.scene import DynamicScenes, Scene, SceneBatch
 from envs.sensor import GlimpseSensor, Sensor
 from envs.splits import Split, check_split
@@ -147,13 +148,16 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._seeds: EpisodeSeeds | None = None
         self._location = torch.zeros(num_envs, 2, device=self.device)
         self._index = zero.repeat(num_envs)  # of each row's scene
+        self._masks = RowMasks(num_envs, self.device)
+        self._finished = self._masks.none
         self._look = zero.repeat(num_envs)  # from 0
-        self._finished = self._look > 0
+        self._common_look: int | None = 0  # while all rows are at the same look
+        self._looks = [torch.full_like(self._look, look) for look in range(num_glimpses)]
         self._log_probs = torch.zeros(num_envs, len(self.classes), device=self.device)  # of the last answer
         # The rollouts of a dynamic scene diverge, so that they cannot share one image.
         rows_per_image = 1 if self._dynamic else rollouts_per_image
         self._shown = SceneBatch(self.sensor, self.context_size, rows_per_image)
-        self._checked_reward = CheckedReward(self.reward, self._example_transition(example.annotations))
+        self._checked_reward = CheckedReward(self.reward, self._example_transition(example.annotations), self._masks)
         self._recorder = None
         if render_mode:
             self._recorder = EpisodeRecorder(num_envs, num_glimpses, self.sensor, self.classes, answer, self.device)
@@ -236,7 +240,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
                 self._seeds.replace(mask, seeds)
         self._start(mask, index, location, episode)
         self._observation = self._shown.observe(self._location, self._look)
-        return to_output(self._observation, self.output), self._info({}, ~self._finished)
+        return to_output(self._observation, self.output), self._info({}, self._masks.invert(self._finished))
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any, Any, dict[str, Any]]:
         """Moves every location and rewards every answer.
@@ -247,22 +251,22 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if self._seeds is None:
             raise InputError("Call reset before step.")
         action = parse_actions(actions, self.single_action_space, self.answer, self.num_envs, self.device)
-        active = ~self._finished
-        if self.autoreset_mode is AutoresetMode.DISABLED and not active.any():
+        masks, active = self._masks, self._masks.invert(self._finished)
+        if self.autoreset_mode is AutoresetMode.DISABLED and not masks.any(active):
             raise InputError("Every row has ended: call reset before the next step.")
         if self._dynamic:
             self._shown.advance(self._dynamic, action["answer"], active)
-        due, last = self.answer_schedule.due_and_last(self._look, self._shown.annotations, action.get("stop"))
-        due, last = due & active, last & active
-        moving = active & ~last
+        due, last = (masks.both(each, active) for each in self._due_and_last(action.get("stop")))
+        moving = masks.both(active, masks.invert(last))
 
         previous = self._location
-        self._location = torch.where(moving[:, None], action["location"].clamp(-1, 1), previous)
+        if moving is not masks.none:
+            self._location = masks.where(moving, action["location"].clamp(-1, 1), previous)
         reached = {"location": self._location, "previous_location": previous, "step": self._look}
         transition = self._transition(action, self._shown.annotations, self._log_probs, due=due, last=last, **reached)
         reward, components = self._checked_reward(transition, active)
-        self._look = self._look + moving
-        starting, self._finished = self._finished, self._finished | last
+        self._move_on(moving)
+        starting, self._finished = self._finished, masks.either(self._finished, last)
         terminated = self._finished
         if self.answer == "log_probs":
             self._log_probs = action["answer"]
@@ -271,21 +275,40 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if self._recorder:
             self._recorder.record(self._look, self._location, action.get("answer"), due)
 
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP and starting.any():
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and masks.any(starting):
             terminated = last
             self._start(starting)
-            moving = moving | starting
-        if self._dynamic or moving.any():
+            moving = masks.either(moving, starting)
+        if self._dynamic or masks.any(moving):
             self._observation = self._shown.observe(self._location, self._look)
         final, rewarded = {}, active
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and last.any():
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and masks.any(last):
             final = make_final_info(self._observation, self._info(components, last), last, self.output)
-            rewarded = ~last
+            rewarded = masks.invert(last)
             self._start(last)
             self._observation = self._shown.observe(self._location, self._look)
-        results = {"reward": reward, "terminated": terminated, "truncated": torch.zeros_like(terminated)}
+        results = {"reward": reward, "terminated": terminated, "truncated": masks.none}
         observation, info = to_output(self._observation, self.output), self._info(components, rewarded) | final
         return observation, *to_output(results, self.output).values(), info
+
+    def _due_and_last(self, stop: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Returns the rows in which an answer is due after the current look, and those whose episode ends: (B,)."""
+        schedule, look = self.answer_schedule, self._common_look
+        if look is not None and schedule.is_common:
+            is_last = look == self.num_glimpses - 1
+            return self._masks.constant(schedule.is_due(look)), self._masks.constant(is_last)
+        return schedule.due_and_last(self._look, self._shown.annotations, stop)
+
+    def _move_on(self, moving: Tensor) -> None:
+        """Advances the look of the masked rows (B,)."""
+        if moving is self._masks.none:
+            return
+        if moving is self._masks.all and self._common_look is not None:
+            self._common_look += 1
+            self._look = self._looks[self._common_look]
+        else:
+            self._common_look = None
+            self._look = self._look + moving
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Returns a picture (H, W, 3) uint8 of each row: the dimmed image, bright windows, the path and the answers."""
@@ -307,8 +330,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     ) -> None:
         """Begins an episode in the masked rows, or in all."""
         assert self._seeds is not None
-        count = self.rollouts_per_image
-        rows = torch.arange(self.num_envs, device=self.device) if mask is None else mask.nonzero().flatten()
+        count, is_all = self.rollouts_per_image, mask is None or mask is self._masks.all
+        rows = torch.arange(self.num_envs, device=self.device) if mask is None or is_all else mask.nonzero().flatten()
         first_rows = rows[::count]  # of every image
         self._seeds.begin_episode(rows, episode)
         if index is None:
@@ -324,14 +347,19 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         else:
             start = self._seeds.by_scene(rows, drawn).uniform("first_location", 2) * 2 - 1
 
-        self._location = self._location.index_copy(0, rows, start)
-        self._index = self._index.index_copy(0, rows, drawn)
-        self._look = self._look.index_fill(0, rows, 0)
-        self._finished = self._finished.index_fill(0, rows, False)
-        self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
         annotations = {name: value.repeat_interleave(count, 0) for name, value in scene.annotations.items()}
         pictures = scene.images.repeat_interleave(count, 0) if self._dynamic else scene.images
-        self._shown.show(Scene(pictures, annotations, scene.index), None if mask is None else rows)
+        self._shown.show(Scene(pictures, annotations, scene.index), None if is_all else rows)
+        if is_all:
+            self._location, self._index, self._finished = start, drawn, self._masks.none
+            self._look, self._common_look = self._looks[0], 0
+            self._log_probs = torch.full_like(self._log_probs, -math.log(len(self.classes)))
+        else:
+            self._location = self._location.index_copy(0, rows, start)
+            self._index = self._index.index_copy(0, rows, drawn)
+            self._finished = self._finished.index_fill(0, rows, False)
+            self._look, self._common_look = self._look.index_fill(0, rows, 0), None
+            self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
         if self._recorder:
             self._recorder.start(rows, start)
 
@@ -343,7 +371,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         **reached: Tensor,
     ) -> Transition:
         """Returns the transition that the reward receives; ``reached`` are the fields that every transition has."""
-        fields = {**annotations, **reached, "stop": action.get("stop", torch.zeros_like(reached["last"]))}
+        fields = {**annotations, **reached, "stop": action.get("stop", self._masks.none)}
         if self.answer:
             fields["answer"] = action["answer"]
         if self.answer == "log_probs":

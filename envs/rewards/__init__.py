@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from inspect import ismethod
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from envs.errors import InputError
+from envs.row_masks import RowMasks
 from envs.validation import shape_and_dtype
 
 _REMEDIES = {
@@ -86,12 +88,13 @@ class CheckedReward:
     Args:
         reward: the reward of one step.
         example: a transition with the fields of this environment, on which the reward is tried.
+        masks: the operations on masks of the environment's rows.
 
     Raises:
         InputError: it is not a reward, or it reads a field that this environment does not provide.
     """
 
-    def __init__(self, reward: Reward, example: Transition) -> None:
+    def __init__(self, reward: Reward, example: Transition, masks: RowMasks) -> None:
         if isinstance(reward, type) or not callable(reward):
             raise InputError(f"The reward must be an instance that can be called with a transition, got {reward!r}.")
         self.reward = reward
@@ -99,6 +102,7 @@ class CheckedReward:
         self.name: str = getattr(function, "__name__", type(function).__name__)
         components = getattr(reward, "components", None)
         self._components = components if ismethod(components) else None
+        self._masks, self._zeros = masks, torch.zeros_like(masks.none, dtype=torch.float32)
         self._is_checked = False
         try:
             reward(example)
@@ -123,23 +127,25 @@ class CheckedReward:
         self._check(components, transition, active)
         reward = torch.stack(list(components.values())).sum(0) if components else self.reward(transition)
         self._check({self.name: reward}, transition, active)
-        self._is_checked = self._is_checked or bool(transition.last.any())  # some are wrong only at the end
-        return torch.where(active, reward, 0), {
-            name: torch.where(active, component, 0) for name, component in components.items()
+        self._is_checked = self._is_checked or self._masks.any(transition.last)  # some are wrong only at the end
+        where = self._masks.where
+        return where(active, reward, self._zeros), {
+            name: where(active, component, self._zeros) for name, component in components.items()
         }
 
     def _check(self, rewards: dict[str, Any], transition: Transition, active: Tensor) -> None:
         """Refuses invalid rewards; on an accelerator only in the first episode, since the check synchronizes."""
-        rows, device = len(transition.location), transition.location.device
+        shape, device = self._zeros.shape, self._zeros.device
         if self._is_checked and device.type != "cpu":
             return
         for name, reward in rewards.items():
             if not isinstance(reward, Tensor):
                 raise InputError(f"{name} must return a tensor, got {type(reward).__name__}.")
-            if reward.shape != (rows,) or reward.dtype != torch.float32 or reward.device != device:
+            if reward.shape != shape or reward.dtype != torch.float32 or reward.device != device:
                 raise InputError(
-                    f"{name} must return ({rows},) float32 on {device}, "
+                    f"{name} must return ({len(self._zeros)},) float32 on {device}, "
                     f"got {shape_and_dtype(reward)} on {reward.device}."
                 )
-            if not (reward.isfinite() | ~active).all():
+            # The sum is finite if all numbers are, unless they are so large that it overflows.
+            if not math.isfinite(reward.sum()) and not (reward.isfinite() | ~active).all():
                 raise InputError(f"{name} returned NaN or infinity.")
