@@ -10,6 +10,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -25,14 +26,20 @@ _MULTIPLY_2 = 0x94D049BB133111EB - (1 << 64)
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
     """Logical right shift; that of torch is arithmetic."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
     """The finalizer of SplitMix64 (Steele, Lea and Flood 2014), a bijection of the 64-bit integers."""
-    x = (x ^ _shift_right(x, 30)) * _MULTIPLY_1
-    x = (x ^ _shift_right(x, 27)) * _MULTIPLY_2
-    return x ^ _shift_right(x, 31)
+    x = _shift_right(x, 30).bitwise_xor_(x).mul_(_MULTIPLY_1)
+    x = _shift_right(x, 27).bitwise_xor_(x).mul_(_MULTIPLY_2)
+    return _shift_right(x, 31).bitwise_xor_(x)
+
+
+@lru_cache(maxsize=256)
+def _positions(count: int, device: torch.device) -> Tensor:
+    """Returns distinct increments of the elements of a draw: (count,) int64."""
+    return torch.arange(1, count + 1, device=device) * _GOLDEN
 
 
 @dataclass(frozen=True)
@@ -49,12 +56,15 @@ class RowRandom:
     seed: Tensor
     counter: Tensor
 
+    @cached_property
+    def _key(self) -> Tensor:
+        """The key of all draws: (B,) int64."""
+        return _mix(_mix(self.seed + _GOLDEN) ^ _mix(self.counter - _GOLDEN))
+
     def bits(self, purpose: str, *shape: int) -> Tensor:
         """Returns 64 random bits for each element: (B, *shape) int64, any value."""
-        key = _mix(_mix(self.seed + _GOLDEN) ^ _mix(self.counter - _GOLDEN))
-        key = _mix(key + zlib.crc32(purpose.encode()) * 0x100000001)
-        position = torch.arange(1, math.prod(shape) + 1, device=key.device) * _GOLDEN
-        return _mix(key[:, None] + position).view(len(key), *shape)
+        key = _mix(self._key + zlib.crc32(purpose.encode()) * 0x100000001)
+        return _mix(key[:, None] + _positions(math.prod(shape), key.device)).view(-1, *shape)
 
     def uniform(self, purpose: str, *shape: int) -> Tensor:
         """Returns uniform numbers in [0, 1): (B, *shape) float32, multiples of 2^-24."""
@@ -117,6 +127,14 @@ class EpisodeSeeds:
         """Returns the random numbers of the given rows (n,) by seed and episode."""
         return RowRandom(self.row[rows], self.episode[rows])
 
-    def by_scene(self, rows: Tensor, index: Tensor) -> RowRandom:
-        """Returns the random numbers of the given rows (n,) that show the scenes with the given indices (n,)."""
-        return self.by_episode(rows) if self._is_training else RowRandom(self.scene[rows], index)
+    def by_scene(self, rows: Tensor, index: Tensor, by_episode: RowRandom | None = None) -> RowRandom:
+        """Returns the random numbers of the given rows (n,) that show the scenes with the given indices (n,).
+
+        Args:
+            rows: the rows.
+            index: the indices.
+            by_episode: the result of :meth:`by_episode` for the same rows, if it is known.
+        """
+        if self._is_training:
+            return by_episode or self.by_episode(rows)
+        return RowRandom(self.scene[rows], index)

@@ -334,20 +334,23 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         rows = torch.arange(self.num_envs, device=self.device) if mask is None or is_all else mask.nonzero().flatten()
         first_rows = rows[::count]  # of every image
         self._seeds.begin_episode(rows, episode)
-        if index is None:
-            drawn = self._seeds.by_episode(first_rows).integers("index", len(self.scenes))
-        else:
-            drawn = index[first_rows // count]
-        scene = self.scenes.draw(drawn, self._seeds.by_scene(first_rows, drawn))
-        drawn = drawn.repeat_interleave(count)
+        by_episode = self._seeds.by_episode(first_rows)
+        drawn = by_episode.integers("index", len(self.scenes)) if index is None else index[first_rows // count]
+        by_scene = self._seeds.by_scene(first_rows, drawn, by_episode)
+        scene = self.scenes.draw(drawn, by_scene)
+        if count > 1:
+            drawn = drawn.repeat_interleave(count)
+            by_scene = self._seeds.by_scene(rows, drawn)
         if location is not None:
             start = location[rows].clamp(-1, 1)
         elif self.first_location == "center":
             start = torch.zeros(len(rows), 2, device=self.device)
         else:
-            start = self._seeds.by_scene(rows, drawn).uniform("first_location", 2) * 2 - 1
+            start = by_scene.uniform("first_location", 2) * 2 - 1
 
-        annotations = {name: value.repeat_interleave(count, 0) for name, value in scene.annotations.items()}
+        annotations = scene.annotations
+        if count > 1:
+            annotations = {name: value.repeat_interleave(count, 0) for name, value in annotations.items()}
         pictures = scene.images.repeat_interleave(count, 0) if self._dynamic else scene.images
         self._shown.show(Scene(pictures, annotations, scene.index), None if is_all else rows)
         if is_all:
