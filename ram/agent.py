@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from envs.errors import InputError
@@ -18,9 +19,11 @@ from ram.networks import (
     GridLocation,
     LocationNetwork,
     RandomLocation,
+    ReLUCell,
     State,
     StopNetwork,
 )
+from ram.unroll import BatchedUnroll, Unroll
 
 
 class RecurrentAttention(nn.Module):
@@ -61,6 +64,7 @@ class RecurrentAttention(nn.Module):
         context: Callable[..., ContextNetwork] = ContextNetwork,
     ) -> None:
         super().__init__()
+        self._is_compiled = False
         self.glimpse = glimpse(tuple(patch_shape), num_goals)
         self.core = core(self.glimpse.output_size)
         self.location = policy(self.core.size)
@@ -89,6 +93,23 @@ class RecurrentAttention(nn.Module):
         if state is None and self.context is not None:
             state = self.core.initial_state(self.context(observation["context"]))
         return self.core(glimpse, state)
+
+    def unroll(self, num_glimpses: int) -> Unroll:
+        """Begins an episode of at most ``num_glimpses`` looks."""
+        cell, others = self.core.layers[0], (self.context, self.glimpse.goal, *self.core.layers[1:])
+        is_plain = not self._is_compiled and not any(other is not None for other in others)
+        if (
+            isinstance(cell, ReLUCell)
+            and is_plain
+            and not torch.is_autocast_enabled(next(self.parameters()).device.type)
+        ):
+            return BatchedUnroll(self.glimpse, cell, num_glimpses)
+        return Unroll(self.step)
+
+    def compile_step(self) -> None:
+        """Compiles :meth:`step` with torch.compile."""
+        self.step = torch.compile(self.step)  # type: ignore[method-assign]
+        self._is_compiled = True
 
     def anneal(self, progress: float) -> None:
         """Applies the schedules of the policies for a fraction ``progress`` of the budget, in [0, 1]."""

@@ -40,7 +40,7 @@ class Gaussian:
 
     def sample(self, noise: Tensor) -> Tensor:
         """Shifts and scales noise of the mean's shape; the sample has no gradient."""
-        return (self.mean + self.std * noise).detach()
+        return torch.addcmul(self.mean, self.std, noise).detach()
 
     def mode(self, noise: Tensor) -> Tensor:
         """Returns the mean."""

@@ -135,7 +135,7 @@ class CoreNetwork(nn.Module):
         super().__init__()
         check_positive_integers("core", size=size)
         check_choice("core.num_layers", num_layers, (1, 2))
-        cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": _ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+        cells: dict[str, Callable[[int, int], nn.Module]] = {"rnn": ReLUCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
         check_choice("core.cell", cell, list(cells))
         self.size = size
         self.layers = nn.ModuleList(cells[cell](width, size) for width in (input_size, size)[:num_layers])
@@ -161,7 +161,7 @@ class CoreNetwork(nn.Module):
         return CoreOutput(outputs[-1], outputs[0], tuple(states))
 
 
-class _ReLUCell(nn.Module):
+class ReLUCell(nn.Module):
     """h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), with the interface of PyTorch's recurrent cells."""
 
     def __init__(self, input_size: int, size: int) -> None:

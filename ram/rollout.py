@@ -23,6 +23,7 @@ from ram.agent import RecurrentAttention
 from ram.distributions import Distribution
 from ram.networks import CoreOutput, RandomLocation
 from ram.reinforce import Rollout
+from ram.unroll import Unroll
 
 Behavior = Literal["greedy", "sampled", "random"]
 """Choices of an evaluation: modes of the policies, samples of them, or modes with uniformly random locations."""
@@ -31,7 +32,7 @@ Noise = Mapping[str, Tensor]
 """Standard normal numbers (T, B, n) for every kind of choice: ``location``, ``answer``, ``stop``."""
 
 _Step = dict[str, Tensor]
-"""One step of all rows: entries of :class:`GlimpseRollout` by name, and the scores of the stop and the answer."""
+"""One step of all rows: entries of :class:`GlimpseRollout`, and the choices of stop and answer and their masks."""
 
 _Action = dict[str, Tensor]
 
@@ -124,21 +125,20 @@ def run_episode(
     labels = info["label"] if env.answer_schedule.is_supervised else None
     active = torch.ones_like(info["index"], dtype=torch.bool)
     numbers = torch.arange(env.num_glimpses, device=active.device)
-    state, steps, actions = None, list[_Step](), list[_Action]()
+    unroll, steps, actions = agent.unroll(env.num_glimpses), list[_Step](), list[_Action]()
     for number in range(env.num_glimpses):
-        output = agent.step(observation, state)
-        state = output.state
-        with torch.no_grad():  # locations are scored at the end, all steps at once
+        output = unroll.step(observation)
+        with torch.no_grad():  # choices are scored at the end, all steps at once
             sample = choose(location(output.features, numbers[number]), "location", number)
-        step = {"features": output.features, "location": observation["location"], "active": active, "sample": sample}
-        action = _act(agent, env, output, labels, number, choose, step)
+            step = {"location": observation["location"], "active": active, "sample": sample}
+            action = _act(agent, env, output, labels, number, choose, step)
         observation, step["reward"], terminated, _, info = env.step(action)
         step["moved"] = active = ~terminated
         steps.append(step | {name: value for name, value in info.items() if name.startswith("reward/")})
         actions.append(action)
         if not active.any():
             break
-    return _score(env, location, steps, actions)
+    return _score(agent, env, location, unroll, steps, actions)
 
 
 def _act(
@@ -150,15 +150,14 @@ def _act(
     choose: Callable[[Distribution, str, int], Tensor],
     step: _Step,
 ) -> _Action:
-    """Returns the action of a step, and adds to the step what trains its stop and its answer."""
+    """Returns the action of a step, and adds to the step the choices and targets of its stop and its answer."""
     # NaN of a diverged network must reach the loss instead of raising an error in the environment.
     action = {"location": step["sample"].clamp(-1, 1).nan_to_num()}
     due, is_due = step["active"], env.answer_schedule.is_due(number)
     if agent.stop is not None:
-        policy = agent.stop(output.features)
-        action["stop"] = choose(policy, "stop", number)
+        action["stop"] = step["stop"] = choose(agent.stop(output.features), "stop", number)
         is_last = number == env.num_glimpses - 1  # the episode ends there anyway
-        step |= _scored("stop", policy, action["stop"], torch.zeros_like(due) if is_last else due)
+        step["stop/mask"] = torch.zeros_like(due) if is_last else due
         due = due if is_due else due & (action["stop"] == 1)
     if agent.action is None:
         return action
@@ -168,48 +167,55 @@ def _act(
         return action
     policy = agent.action(output.action_features)
     if labels is None:
-        answer = choose(policy, "answer", number)
+        step["answer"] = answer = choose(policy, "answer", number)
         action["answer"] = answer.clamp(-1, 1).nan_to_num() if env.answer == "box" else answer
-        step |= _scored("answer", policy, answer, due if may_be_due else torch.zeros_like(due))
-        return action
-    logits = policy.logits.detach()
-    if env.answer == "label":
-        action["answer"] = logits.argmax(-1)
+        step["answer/mask"] = due if may_be_due else torch.zeros_like(due)
+    elif env.answer == "label":
+        action["answer"] = policy.logits.argmax(-1)
     else:
-        action["answer"] = logits.log_softmax(-1).nan_to_num(nan=0.0, neginf=-math.inf)
-    if may_be_due:
+        action["answer"] = policy.logits.log_softmax(-1).nan_to_num(nan=0.0, neginf=-math.inf)
+    if labels is not None and may_be_due:
         label = labels if labels.ndim == 1 else labels[:, number // env.answer_schedule.glimpses_per_answer]
-        step |= {"logits": policy.logits, "targets": torch.where(due, label, IGNORE_INDEX)}
+        step["targets"] = torch.where(due, label, IGNORE_INDEX)
     return action
 
 
-def _scored(kind: str, policy: Distribution, sample: Tensor, mask: Tensor) -> _Step:
-    """Returns log-probability, entropy and mask, (B,) each, of a stop or an answer that is scored where ``mask``."""
-    log_prob = policy.log_prob(sample)
-    entropy = policy.entropy().expand_as(log_prob)
-    return {f"{kind}/log_prob": log_prob, f"{kind}/entropy": entropy, f"{kind}/mask": mask}
-
-
-def _score(env: GlimpseVectorEnv, location: nn.Module, steps: list[_Step], actions: list[_Action]) -> GlimpseRollout:
-    """Stacks the steps of an episode and computes the log-probabilities of its choices."""
+def _score(
+    agent: RecurrentAttention,
+    env: GlimpseVectorEnv,
+    location: nn.Module,
+    unroll: Unroll,
+    steps: list[_Step],
+    actions: list[_Action],
+) -> GlimpseRollout:
+    """Stacks the steps of an episode and computes the log-probabilities of its choices, with gradient."""
     names = dict.fromkeys(name for step in steps for name in step)
     stacked = {name: torch.stack([step[name] for step in steps if name in step]) for name in names}
-    features, sample, mask = stacked["features"], stacked["sample"], stacked["moved"]
+    features, action_features = unroll.features()
+    sample, mask = stacked["sample"], stacked["moved"]
     policy = location(features, torch.arange(len(steps), device=features.device))
     log_prob, entropy = policy.log_prob(sample), _masked_mean(policy.entropy(), mask)
-    for kind in ("stop", "answer"):
-        if f"{kind}/mask" in stacked:
-            scored = stacked[f"{kind}/mask"]
-            log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, stacked[f"{kind}/log_prob"], 0)
-            entropy = entropy + _masked_mean(stacked[f"{kind}/entropy"], scored)
+    for kind, network, given in (("stop", agent.stop, features), ("answer", agent.action, action_features)):
+        if kind in stacked:
+            assert network is not None
+            policy, scored = network(given), stacked[f"{kind}/mask"]
+            kind_log_prob = policy.log_prob(stacked[kind])
+            log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, kind_log_prob, 0)
+            entropy = entropy + _masked_mean(policy.entropy().expand_as(kind_log_prob), scored)
             mask = mask | scored
+    logits = None
+    if "targets" in stacked:
+        assert agent.action is not None
+        due = [number for number, step in enumerate(steps) if "targets" in step]
+        logits = agent.action(action_features if len(due) == len(steps) else action_features[due]).logits
     return GlimpseRollout(
-        **{name: stacked[name] for name in ("features", "active", "reward", "location", "sample", "moved")},
+        **{name: stacked[name] for name in ("active", "reward", "location", "sample", "moved")},
+        features=features,
         log_prob=log_prob,
         entropy=entropy,
         mask=mask,
         components={name: value for name, value in stacked.items() if name.startswith("reward/")},
-        logits=stacked.get("logits"),
+        logits=logits,
         targets=stacked.get("targets"),
         group=torch.arange(env.num_envs, device=features.device) // env.rollouts_per_image,
         actions=actions,

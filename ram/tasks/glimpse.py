@@ -103,7 +103,7 @@ class GlimpseTask(Task):
         self.to(self.device)
         self._check_entropy()
         if compile:
-            self.agent.step = torch.compile(self.agent.step)  # type: ignore[method-assign]
+            self.agent.compile_step()
 
     def _check_entropy(self) -> None:
         """Raises InputError if the weight of the entropy is set where no entropy can be trained."""

@@ -1,0 +1,145 @@
+"""The recurrence of the agent over an episode, with gradients: look by look, or for all looks at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from ram.networks import CoreOutput, GlimpseNetwork, ReLUCell, State
+
+
+class Unroll:
+    """One episode of an agent, by automatic differentiation of every step.
+
+    Args:
+        step: :meth:`ram.agent.RecurrentAttention.step` of the agent.
+    """
+
+    def __init__(self, step: Any) -> None:
+        self._step = step
+        self._state: tuple[State | None, ...] | None = None
+        self._outputs: list[CoreOutput] = []
+
+    def step(self, observation: Mapping[str, Any]) -> CoreOutput:
+        """Processes one observation of B rows; without gradient where :meth:`features` gives it."""
+        output: CoreOutput = self._step(observation, self._state)
+        self._state = output.state
+        self._outputs.append(output)
+        return output
+
+    def features(self) -> tuple[Tensor, Tensor]:
+        """Returns features and action features of the T steps so far, (T, B, D) each, with gradient."""
+        features = torch.stack([output.features for output in self._outputs])
+        if all(output.action_features is output.features for output in self._outputs):
+            return features, features
+        return features, torch.stack([output.action_features for output in self._outputs])
+
+
+class BatchedUnroll(Unroll):
+    """One episode of the networks of Mnih et al. (2014), whose gradients are computed for all looks at once.
+
+    The gradient does not flow through the sampled locations, so that the glimpse networks of different looks are
+    independent. The weight gradients of an episode are then single matrix products over T * B rows, and of the backward
+    pass only h_{t-1} = ReLU(W_h h_t + ...) is computed step by step. The results equal those of :class:`Unroll` up to
+    rounding.
+
+    Args:
+        glimpse: the glimpse network.
+        cell: the core, of one layer.
+        num_glimpses: the largest number of steps.
+    """
+
+    _slices: Iterator[tuple[Tensor, ...]]  # of the activations, for each step
+    _previous: Tensor | None
+
+    def __init__(self, glimpse: GlimpseNetwork, cell: ReLUCell, num_glimpses: int) -> None:
+        self._glimpse, self._cell, self._length, self._count = glimpse, cell, num_glimpses, 0
+
+    def step(self, observation: Mapping[str, Any]) -> CoreOutput:
+        with torch.no_grad():
+            if self._count == 0:
+                self._allocate(observation["patches"])
+            features = self._compute(observation["patches"], observation["location"], *next(self._slices))
+        self._count += 1
+        return CoreOutput(features, features, (features,))
+
+    def _allocate(self, patches: Tensor) -> None:
+        """Allocates the activations of all looks at patches (B, scales, C, h, w)."""
+        glimpse, cell, (rows, *shape) = self._glimpse, self._cell, patches.shape
+        widths = math.prod(shape), 2, glimpse.merge.in_features, glimpse.output_size, cell.hidden.in_features
+        self._activations = [patches.new_empty(self._length, rows, width) for width in widths]
+        inputs, locations, hidden, merged, features = self._activations
+        parts = hidden.split([glimpse.patch.out_features, glimpse.location.out_features], dim=2)
+        slices = inputs.view(self._length, rows, *shape), inputs, locations, *parts, hidden, merged, features
+        self._slices = zip(*(each.unbind(0) for each in slices), strict=True)
+        layers = glimpse.patch, glimpse.location, glimpse.merge, cell.glimpse
+        self._layers = [(layer.bias, layer.weight.T) for layer in layers]
+        self._recurrent, self._previous = cell.hidden.weight.T, None
+
+    def _compute(self, patches: Tensor, location: Tensor, *slices: Tensor) -> Tensor:
+        """Computes one step into slices of the activations."""
+        scaled, inputs, locations, of_patch, of_location, hidden, merged, features = slices
+        patch_layer, location_layer, merge_layer, core_layer = self._layers
+        torch.mul(patches, self._glimpse.gain, out=scaled)
+        locations.copy_(location)
+        torch.addmm(patch_layer[0], inputs, patch_layer[1], out=of_patch)
+        torch.addmm(location_layer[0], locations, location_layer[1], out=of_location)
+        hidden.relu_()
+        torch.addmm(merge_layer[0], hidden, merge_layer[1], out=merged).relu_()
+        torch.addmm(core_layer[0], merged, core_layer[1], out=features)
+        if self._previous is not None:
+            features.addmm_(self._previous, self._recurrent)
+        self._previous = features.relu_()
+        return features
+
+    def features(self) -> tuple[Tensor, Tensor]:
+        glimpse, cell = self._glimpse, self._cell
+        layers = glimpse.patch, glimpse.location, glimpse.merge, cell.glimpse
+        parameters = [value for layer in layers for value in (layer.weight, layer.bias)]
+        activations = [each[: self._count] for each in self._activations]
+        features = _Backward.apply(*activations, *parameters, cell.hidden.weight)
+        return features, features
+
+
+class _Backward(torch.autograd.Function):
+    """Returns the features of an episode that has been computed, and computes its gradients.
+
+    The activations are (T, B, width): inputs and locations; h_g and h_l side by side; g; and h, the features.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, *values: Tensor) -> Tensor:
+        ctx.save_for_backward(*values)
+        return values[4].view_as(values[4])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, places, hidden, merged, features, *parameters = ctx.saved_tensors
+        patch, _, _, _, merge, _, core, _, recurrent = parameters
+        # Through the core, from the last step to the first.
+        into = torch.empty_like(features)  # the gradient of W_g g_t + W_h h_{t-1} + b
+        _relu_backward(gradient[-1], features[-1], into[-1])
+        for step in range(len(features) - 2, -1, -1):
+            _relu_backward(torch.addmm(gradient[step], into[step + 1], recurrent), features[step], into[step])
+        recurrent_gradient = into[1:].flatten(0, 1).T @ features[:-1].flatten(0, 1)
+        # Through the glimpse network, all steps at once.
+        inputs, places, hidden, merged, into = (each.flatten(0, 1) for each in (inputs, places, hidden, merged, into))
+        of_merged = _relu_backward(into @ core, merged)
+        of_hidden = _relu_backward(of_merged @ merge, hidden)
+        of_patch, of_location = of_hidden.split([len(patch), len(hidden.T) - len(patch)], dim=1)
+        pairs = (of_patch, inputs), (of_location, places), (of_merged, hidden), (into, merged)
+        gradients = [value for output, given in pairs for value in (output.T @ given, output.sum(0))]
+        return *[None] * 5, *gradients, recurrent_gradient
+
+
+def _relu_backward(gradient: Tensor, output: Tensor, out: Tensor | None = None) -> Tensor:
+    """Returns the gradient of the input of a ReLU from that of its output."""
+    return torch.ops.aten.threshold_backward.grad_input(
+        gradient, output, 0, grad_input=gradient if out is None else out
+    )
