@@ -18,6 +18,7 @@ from envs.images import ImageSet
 from ram.agent import RecurrentAttention
 from ram.networks import LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
+from ram.unroll import Unroll
 
 _PRODUCTS = "matrix products, forward and backward"
 _NETWORKS = "glimpse and core networks without products"
@@ -45,7 +46,10 @@ class _ProfiledLocation(LocationNetwork):
 
 
 class _ProfiledAgent(RecurrentAttention):
-    step = record_function(_NETWORKS)(RecurrentAttention.step)
+    def unroll(self, num_glimpses: int) -> Unroll:
+        unroll = super().unroll(num_glimpses)
+        unroll.step = record_function(_NETWORKS)(unroll.step)  # type: ignore[method-assign]
+        return unroll
 
 
 class _ProfiledTask(GlimpseTask):
@@ -62,7 +66,9 @@ class _ProfiledTraining(Training):
 def _attribute(event: Any, part: str, spent: dict[str, float]) -> None:
     """Adds the milliseconds of a profiler event and of its children to their parts."""
     part = event.name if event.name in spent else part
-    spent[_PRODUCTS if event.name in ("aten::mm", "aten::addmm") else part] += event.self_cpu_time_total / 1e3
+    spent[_PRODUCTS if event.name in ("aten::mm", "aten::addmm", "aten::addmm_") else part] += (
+        event.self_cpu_time_total / 1e3
+    )
     for child in event.cpu_children:
         _attribute(child, part, spent)
 

@@ -7,12 +7,14 @@ so that other load on the machine affects all of them. A time is the median over
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import torch
 
 from benchmarks.breakdown import time_parts
 from benchmarks.environment import time_environment
 from benchmarks.sensor import time_sensor
+from benchmarks.sizes import time_sizes
 from benchmarks.timing import machine
 from benchmarks.training import time_scenes, time_training
 from benchmarks.variants import time_variants
@@ -24,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Times the sensor, the environment and training.")
     parser.add_argument("--quick", action="store_true", help="shorter, less precise, and without torch.compile")
     parser.add_argument("--threads", type=int, default=1, help="number of torch threads (default: 1)")
+    parser.add_argument("--plot", type=Path, help="draws times by the size of the image to this PNG file")
     arguments = parser.parse_args()
     quick = arguments.quick
     torch.set_num_threads(arguments.threads)
@@ -35,6 +38,7 @@ def main() -> None:
     )
     print(f"{machine()}\nTimes are medians; the alternatives of a table are timed in turn. The images are random.")
     time_sensor(seconds=0.2 if quick else 4)
+    time_sizes(seconds=1 if quick else 20, plot=arguments.plot)
     time_training(images, seconds=1 if quick else 15)
     time_scenes(images, seconds=0.5 if quick else 10)
     time_environment(images, seconds=0.2 if quick else 6, least=1 if quick else 3)

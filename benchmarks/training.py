@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.timing import NUM_GLIMPSES, alternate, show
 from envs import GlimpseSensor, GlimpseVectorEnv
@@ -78,42 +78,52 @@ class Training:
 class MatrixProducts:
     """The matrix products of a training step without the other operations: a lower bound of its time.
 
-    They have the shapes and transpositions of autograd, separate operands, and preallocated results. Gradients for
-    patches, locations, and the inputs of the location network and the baseline are not needed and left out.
+    They have the shapes and transpositions of :class:`ram.unroll.BatchedUnroll`, separate operands, and preallocated
+    results. Gradients for patches, locations, and the inputs of the location network and the baseline are not needed
+    and left out.
 
     Args:
         task: the task whose step is reproduced.
     """
 
     def __init__(self, task: GlimpseTask) -> None:
-        glimpse, rows = task.agent.glimpse, task.env.num_envs
+        glimpse, rows, looks = task.agent.glimpse, task.env.num_envs, task.env.num_glimpses
         location = cast(LocationNetwork, task.agent.location).mean[0]
         answer = cast(ActionNetwork, task.agent.action).logits[0]
         baseline = cast(LearnedBaseline, task.baseline).head
-        self.products: list[tuple[Tensor, Tensor, Tensor]] = []
         core = cast(Any, task.agent.core.layers[0])
-        for glimpse_index in range(NUM_GLIMPSES):
-            self._add(glimpse.patch, rows, input_gradient=False)
-            self._add(glimpse.location, rows, input_gradient=False)
-            self._add(glimpse.merge, rows)
-            self._add(core.glimpse, rows)
-            if glimpse_index > 0:  # the first step has no previous state
-                self._add(core.hidden, rows)
-            self._add(location, rows, weight_gradient=False, input_gradient=False)  # to sample
-        self._add(answer, rows)
-        # For the loss, of all glimpses at once.
-        self._add(location, rows * NUM_GLIMPSES, input_gradient=False)
-        self._add(baseline, rows * NUM_GLIMPSES, input_gradient=False)
+        self.products: list[tuple[Tensor, Tensor, Tensor]] = []
+        for look in range(looks):
+            for layer in (glimpse.patch, glimpse.location, glimpse.merge, core.glimpse, location):
+                self._add_forward(layer, rows)
+            if look > 0:  # the first step has no previous state
+                self._add_forward(core.hidden, rows)
+                self._add_input_gradient(core.hidden, rows)
+        self._add_weight_gradient(core.hidden, rows * (looks - 1))
+        for layer in (glimpse.patch, glimpse.location, glimpse.merge, core.glimpse):
+            self._add_weight_gradient(layer, rows * looks)
+        for layer in (glimpse.merge, core.glimpse):
+            self._add_input_gradient(layer, rows * looks)
+        # For the loss, of all looks at once, and for the answer of the last.
+        for layer in (location, baseline):
+            self._add_forward(layer, rows * looks)
+            self._add_weight_gradient(layer, rows * looks)
+        for _ in range(2):  # to answer, and for the loss
+            self._add_forward(answer, rows)
+        self._add_weight_gradient(answer, rows)
+        self._add_input_gradient(answer, rows)
 
-    def _add(self, layer: Any, rows: int, weight_gradient: bool = True, input_gradient: bool = True) -> None:
-        weight = cast(nn.Linear, layer).weight.detach()
-        given, gradient = torch.randn(rows, weight.shape[1]), torch.randn(rows, weight.shape[0])
-        pairs = [(given, weight.T)]
-        if weight_gradient:
-            pairs.append((gradient.T, given))
-        if input_gradient:
-            pairs.append((gradient, weight))
-        self.products += [(a, b, torch.empty(len(a), b.shape[1])) for a, b in pairs]
+    def _add_forward(self, layer: Any, rows: int) -> None:
+        self._add(torch.randn(rows, layer.in_features), layer.weight.detach().T)
+
+    def _add_weight_gradient(self, layer: Any, rows: int) -> None:
+        self._add(torch.randn(rows, layer.out_features).T, torch.randn(rows, layer.in_features))
+
+    def _add_input_gradient(self, layer: Any, rows: int) -> None:
+        self._add(torch.randn(rows, layer.out_features), layer.weight.detach())
+
+    def _add(self, a: Tensor, b: Tensor) -> None:
+        self.products.append((a, b, torch.empty(len(a), b.shape[1])))
 
     def __call__(self) -> None:
         for a, b, result in self.products:
@@ -157,15 +167,25 @@ def time_scenes(images: ImageSet, seconds: float) -> None:
     for size, num_clutter, num_scales in ((60, 0, 3), (60, 4, 3), (100, 8, 4)):
         source = Canvas(objects=images, size=size, num_clutter=num_clutter)
         training = Training(source, 128, env=partial(GlimpseVectorEnv, sensor=GlimpseSensor(12, num_scales)))
+        products = MatrixProducts(training.task)
         index = torch.arange(128)
         draw = partial(training.task.env.scenes.draw, index, RowRandom(index, index))
-        spent = alternate({"draw": draw, "step": training.step}, seconds)
-        share = f"{100 * spent['draw'] / spent['step']:.0f} %"
+        spent = alternate({"draw": draw, "step": training.step, "products": products}, seconds)
+        shares = [f"{100 * spent[name] / spent['step']:.0f} %" for name in ("draw", "products")]
         numbers = [f"{1e3 * value:.2f}" for value in spent.values()]
-        rows.append([f"{size} x {size}", str(num_clutter), str(num_scales), *numbers, share])
+        rows.append([f"{size} x {size}", str(num_clutter), str(num_scales), *numbers, *shares])
     show(
         "Scenes",
-        ["canvas", "pieces of clutter", "scales", "draw (ms)", "training step (ms)", "share"],
+        [
+            "canvas",
+            "pieces of clutter",
+            "scales",
+            "draw (ms)",
+            "training step (ms)",
+            "products (ms)",
+            "share of drawing",
+            "share of the ceiling",
+        ],
         rows,
         f"A new batch of 128 scenes of 28 x 28 digits, and a whole training step on one, {NUM_GLIMPSES} glimpses of "
         "12 x 12.",

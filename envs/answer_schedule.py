@@ -84,6 +84,10 @@ class AnswerSchedule:
         """Whether all rows answer and end at the same looks, whatever they see and do."""
         return not self._can_end_early
 
+    def due_and_last_of_all(self, look: int) -> tuple[bool, bool]:
+        """Returns whether answers are due after the look with index ``look``, and whether it ends all episodes."""
+        return self.is_due(look), look == self.num_glimpses - 1
+
     def is_due(self, look: int) -> bool:
         """Whether every row must answer after the look with index ``look``, from 0."""
         return (look + 1) % self.glimpses_per_answer == 0 or look == self.num_glimpses - 1

@@ -100,7 +100,8 @@ def parse_actions(
             shape = (rows, *(of_answer.shape or ()))
             parsed["answer"] = parse_floats(name, given, shape, device, allow_infinite=answer == "log_probs")
     if answer == "log_probs":
-        if not parsed["answer"].isfinite().any(1).all() or (parsed["answer"] == math.inf).any():
+        values = parsed["answer"]
+        if values.is_cpu and not (values.isfinite().any(1).all() and (values < math.inf).all()):
             raise InputError("action['answer'] must have a finite log-probability in every row, and none of +inf.")
         parsed["answer"] = parsed["answer"].log_softmax(-1)
     if "stop" in space.spaces:

@@ -64,7 +64,7 @@ class RowRandom:
     def bits(self, purpose: str, *shape: int) -> Tensor:
         """Returns 64 random bits for each element: (B, *shape) int64, any value."""
         key = _mix(self._key + zlib.crc32(purpose.encode()) * 0x100000001)
-        return _mix(key[:, None] + _positions(math.prod(shape), key.device)).view(-1, *shape)
+        return _mix(key[:, None] + _positions(math.prod(shape), key.device)).view(key.shape[0], *shape)
 
     def uniform(self, purpose: str, *shape: int) -> Tensor:
         """Returns uniform numbers in [0, 1): (B, *shape) float32, multiples of 2^-24."""

@@ -1,4 +1,4 @@
-"""Masks of rows: operations that cost nothing on masks that are the same in every row."""
+"""State of the rows of an environment that costs nothing while it is the same in every row: masks and looks."""
 
 from __future__ import annotations
 
@@ -57,3 +57,37 @@ class RowMasks:
         if mask is self.none:
             return others
         return torch.where(mask.view(-1, *[1] * (values.ndim - 1)), values, others)
+
+
+class LookCounter:
+    """The index of every row's look, which is known without a device while all rows are at the same look.
+
+    Args:
+        num_looks: the number of looks of an episode.
+        masks: of the rows.
+
+    Attributes:
+        look: (B,) int64, from 0.
+        common: the look of all rows; None while they differ.
+    """
+
+    def __init__(self, num_looks: int, masks: RowMasks) -> None:
+        self._masks = masks
+        self._looks = [torch.full_like(masks.all, look, dtype=torch.int64) for look in range(num_looks)]
+        self.look = self._looks[0]
+        self.common: int | None = 0
+
+    def advance(self, rows: Tensor) -> None:
+        """Begins the next look in the masked rows (B,)."""
+        if rows is self._masks.all and self.common is not None:
+            self.common += 1
+            self.look = self._looks[self.common]
+        elif rows is not self._masks.none:
+            self.look, self.common = self.look + rows, None
+
+    def restart(self, rows: Tensor | None) -> None:
+        """Begins the first look in the given rows (n,), or in all."""
+        if rows is None:
+            self.look, self.common = self._looks[0], 0
+        else:
+            self.look, self.common = self.look.index_fill(0, rows, 0), None

@@ -103,13 +103,18 @@ def parse_images(name: str, value: Any) -> Tensor:
     return images.float()
 
 
+def _can_check(value: Any) -> bool:
+    """Returns whether values can be read at once: those of a tensor on an accelerator cannot without waiting for it."""
+    return not isinstance(value, Tensor) or value.is_cpu
+
+
 def parse_integers(name: str, value: Any, count: int, high: int | None, device: torch.device) -> Tensor:
-    """Returns integers (count,) int64; in 0 .. high - 1 unless ``high`` is None."""
+    """Returns integers (count,) int64; in 0 .. high - 1 unless ``high`` is None or they are on an accelerator."""
     integers = parse_tensor(name, value, device)
     dtype = integers.dtype
     if integers.shape != (count,) or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         raise InputError(f"{name} must be ({count},) integers, got {shape_and_dtype(integers)}.")
-    if high is not None and count:
+    if high is not None and count and _can_check(value):
         smallest, largest = integers.aminmax()
         if smallest < 0 or largest >= high:
             raise InputError(f"{name} must be in 0 .. {high - 1}.")
@@ -119,10 +124,15 @@ def parse_integers(name: str, value: Any, count: int, high: int | None, device: 
 def parse_floats(
     name: str, value: Any, shape: tuple[int, ...], device: torch.device, allow_infinite: bool = False
 ) -> Tensor:
-    """Returns floating point numbers of the given shape, float32; NaN is refused, and infinity unless allowed."""
+    """Returns floating point numbers of the given shape, float32.
+
+    NaN is refused, and infinity unless allowed, but not in tensors on an accelerator.
+    """
     floats = parse_tensor(name, value, device)
     if floats.shape != shape or not floats.is_floating_point():
         raise InputError(f"{name} must be {shape} floating point numbers, got {shape_and_dtype(floats)}.")
+    if not _can_check(value):
+        return floats.float()
     if allow_infinite and floats.isnan().any():
         raise InputError(f"{name} must not be NaN.")
     # The sum is finite if all numbers are, unless they are so large that it overflows.
@@ -132,9 +142,11 @@ def parse_floats(
 
 
 def parse_flags(name: str, value: Any, count: int, device: torch.device) -> Tensor:
-    """Returns flags (count,) bool, from bool or from the integers 0 and 1."""
+    """Returns flags (count,) bool, from bool or from the integers 0 and 1 (not checked on an accelerator)."""
     flags = parse_tensor(name, value, device)
-    is_valid = flags.dtype == torch.bool or not (flags.is_floating_point() or ((flags != 0) & (flags != 1)).any())
+    is_valid = flags.dtype == torch.bool or not flags.is_floating_point()
+    if is_valid and flags.dtype != torch.bool and _can_check(value):
+        is_valid = not ((flags != 0) & (flags != 1)).any()
     if flags.shape != (count,) or not is_valid:
         raise InputError(f"{name} must be ({count},) bool, or 0 and 1, got {shape_and_dtype(flags)}.")
     return flags.bool()

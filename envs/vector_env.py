@@ -31,7 +31,7 @@ from envs.random import EpisodeSeeds, RowRandom
 from envs.rendering import EpisodeRecorder
 from envs.rewards import CheckedReward, Reward, Transition
 from envs.rewards.answers import CorrectAnswer
-from envs.row_masks import RowMasks
+from envs.row_masks import LookCounter, RowMasks
 from envs.scene import DynamicScenes, Scene, SceneBatch
 from envs.sensor import GlimpseSensor, Sensor
 from envs.splits import Split, check_split
@@ -56,7 +56,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     locations; and with ``stop``, ``stop`` (B,) bool. ``info`` holds the ``index`` (B,) of every row's scene, and its
     ``label`` if there is one: (B,), or (B, A) for A answers in order, -100 after the last. If the reward has
     components, the ``info`` of a step holds each of them as ``reward/<name>`` (B,). Returned tensors and arrays are
-    never modified later.
+    never modified later. The values of actions that are tensors on an accelerator are not checked, because that would
+    wait for the device.
 
     ``reset`` takes the options ``index`` (the scenes to show, one for every ``rollouts_per_image`` rows), ``location``
     (the first locations, (B, 2)), ``episode`` (a number that the draws depend on, one for all rows or (B,)), and
@@ -150,9 +151,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._index = zero.repeat(num_envs)  # of each row's scene
         self._masks = RowMasks(num_envs, self.device)
         self._finished = self._masks.none
-        self._look = zero.repeat(num_envs)  # from 0
-        self._common_look: int | None = 0  # while all rows are at the same look
-        self._looks = [torch.full_like(self._look, look) for look in range(num_glimpses)]
+        self._counter = LookCounter(num_glimpses, self._masks)
         self._log_probs = torch.zeros(num_envs, len(self.classes), device=self.device)  # of the last answer
         # The rollouts of a dynamic scene diverge, so that they cannot share one image.
         rows_per_image = 1 if self._dynamic else rollouts_per_image
@@ -239,7 +238,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             else:
                 self._seeds.replace(mask, seeds)
         self._start(mask, index, location, episode)
-        self._observation = self._shown.observe(self._location, self._look)
+        self._observation = self._shown.observe(self._location, self._counter.look)
         return to_output(self._observation, self.output), self._info({}, self._masks.invert(self._finished))
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any, Any, dict[str, Any]]:
@@ -256,16 +255,21 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             raise InputError("Every row has ended: call reset before the next step.")
         if self._dynamic:
             self._shown.advance(self._dynamic, action["answer"], active)
-        due, last = (masks.both(each, active) for each in self._due_and_last(action.get("stop")))
+        schedule, look = self.answer_schedule, self._counter.look
+        if schedule.is_common and self._counter.common is not None:
+            due, last = map(masks.constant, schedule.due_and_last_of_all(self._counter.common))
+        else:
+            due, last = schedule.due_and_last(look, self._shown.annotations, action.get("stop"))
+        due, last = masks.both(due, active), masks.both(last, active)
         moving = masks.both(active, masks.invert(last))
 
         previous = self._location
         if moving is not masks.none:
             self._location = masks.where(moving, action["location"].clamp(-1, 1), previous)
-        reached = {"location": self._location, "previous_location": previous, "step": self._look}
+        reached = {"location": self._location, "previous_location": previous, "step": look}
         transition = self._transition(action, self._shown.annotations, self._log_probs, due=due, last=last, **reached)
         reward, components = self._checked_reward(transition, active)
-        self._move_on(moving)
+        self._counter.advance(moving)
         starting, self._finished = self._finished, masks.either(self._finished, last)
         terminated = self._finished
         if self.answer == "log_probs":
@@ -273,42 +277,23 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             if self.answer_schedule.num_answers > 1:  # the next answer starts from a uniform distribution
                 self._log_probs = torch.where(due[:, None], -math.log(len(self.classes)), self._log_probs)
         if self._recorder:
-            self._recorder.record(self._look, self._location, action.get("answer"), due)
+            self._recorder.record(self._counter.look, self._location, action.get("answer"), due)
 
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and masks.any(starting):
             terminated = last
             self._start(starting)
             moving = masks.either(moving, starting)
         if self._dynamic or masks.any(moving):
-            self._observation = self._shown.observe(self._location, self._look)
+            self._observation = self._shown.observe(self._location, self._counter.look)
         final, rewarded = {}, active
         if self.autoreset_mode is AutoresetMode.SAME_STEP and masks.any(last):
             final = make_final_info(self._observation, self._info(components, last), last, self.output)
             rewarded = masks.invert(last)
             self._start(last)
-            self._observation = self._shown.observe(self._location, self._look)
+            self._observation = self._shown.observe(self._location, self._counter.look)
         results = {"reward": reward, "terminated": terminated, "truncated": masks.none}
         observation, info = to_output(self._observation, self.output), self._info(components, rewarded) | final
         return observation, *to_output(results, self.output).values(), info
-
-    def _due_and_last(self, stop: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Returns the rows in which an answer is due after the current look, and those whose episode ends: (B,)."""
-        schedule, look = self.answer_schedule, self._common_look
-        if look is not None and schedule.is_common:
-            is_last = look == self.num_glimpses - 1
-            return self._masks.constant(schedule.is_due(look)), self._masks.constant(is_last)
-        return schedule.due_and_last(self._look, self._shown.annotations, stop)
-
-    def _move_on(self, moving: Tensor) -> None:
-        """Advances the look of the masked rows (B,)."""
-        if moving is self._masks.none:
-            return
-        if moving is self._masks.all and self._common_look is not None:
-            self._common_look += 1
-            self._look = self._looks[self._common_look]
-        else:
-            self._common_look = None
-            self._look = self._look + moving
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Returns a picture (H, W, 3) uint8 of each row: the dimmed image, bright windows, the path and the answers."""
@@ -318,7 +303,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             raise InputError("Call reset before render.")
         return tuple(
             self._recorder.render(self._shown, row, look, self._dynamic is not None)
-            for row, look in enumerate(self._look.tolist())
+            for row, look in enumerate(self._counter.look.tolist())
         )
 
     def _start(
@@ -355,14 +340,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self._shown.show(Scene(pictures, annotations, scene.index), None if is_all else rows)
         if is_all:
             self._location, self._index, self._finished = start, drawn, self._masks.none
-            self._look, self._common_look = self._looks[0], 0
             self._log_probs = torch.full_like(self._log_probs, -math.log(len(self.classes)))
         else:
             self._location = self._location.index_copy(0, rows, start)
             self._index = self._index.index_copy(0, rows, drawn)
             self._finished = self._finished.index_fill(0, rows, False)
-            self._look, self._common_look = self._look.index_fill(0, rows, 0), None
             self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
+        self._counter.restart(None if is_all else rows)
         if self._recorder:
             self._recorder.start(rows, start)
 
@@ -386,7 +370,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     def _example_transition(self, annotations: Mapping[str, Tensor]) -> Transition:
         """Returns a transition of zeros with the annotations of one scene in every row."""
-        rows, location, step = self.num_envs, self._location, self._look
+        rows, location, step = self.num_envs, self._location, self._counter.look
         answer = {"box": location.new_zeros(rows, 4), "log_probs": self._log_probs}.get(self.answer or "", step)
         expanded = {name: value.expand(rows, *value.shape[1:]) for name, value in annotations.items()}
         reached = {"location": location, "previous_location": location, "step": step}
@@ -400,6 +384,6 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             fields["label"] = self._shown.annotations["label"]
         info = {**fields, **components}
         if self.output == "numpy":  # Gymnasium marks the rows in which a field is present
-            info |= {f"_{name}": torch.ones_like(rewarded) for name in fields}
+            info |= {f"_{name}": self._masks.all for name in fields}
             info |= {f"_{name}": rewarded for name in components}
         return to_output(info, self.output)

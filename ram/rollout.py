@@ -136,7 +136,7 @@ def run_episode(
         step["moved"] = active = ~terminated
         steps.append(step | {name: value for name, value in info.items() if name.startswith("reward/")})
         actions.append(action)
-        if not active.any():
+        if not env.answer_schedule.is_common and not active.any():
             break
     return _score(agent, env, location, unroll, steps, actions)
 

@@ -178,10 +178,15 @@ class CanvasScenes:
             random.seed.repeat_interleave(self.most), (random.counter[:, None] * self.most + numbers).flatten()
         )
         drawn = self.objects.draw(shown.flatten(), object_random)
-        tiles = drawn.pixels().unflatten(0, shown.shape)  # (B, N, C, h, w)
-        images = torch.zeros(len(index), tiles.shape[2], self.height, self.width, device=index.device)
-        if self._clutter is not None:
-            self._add_clutter(images, self._clutter.images, shown, random)
+        source = None if self._clutter is None else self._clutter.images
+        # Sums of uint8 are exact, and a scene of uint8 has a quarter of the size.
+        is_integer = all(each is None or each.dtype == torch.uint8 for each in (drawn.images, source))
+        tiles = drawn.images[drawn.index] if is_integer and drawn.index is not None else drawn.pixels()
+        tiles = (tiles.short() if is_integer else tiles).unflatten(0, shown.shape)  # (B, N, C, h, w)
+        size = len(index), tiles.shape[2], self.height, self.width
+        images = torch.zeros(size, dtype=tiles.dtype, device=index.device)
+        if source is not None:
+            self._add_clutter(images, source, shown, random)
         if self.least < self.most:
             tiles = tiles * present[:, :, None, None, None]
         _add(images, tiles, left, top)
@@ -192,7 +197,8 @@ class CanvasScenes:
         boxes = (corners * 2 / scale - 1) * present[:, :, None]  # (B, N, 4)
         labels = drawn.annotations["label"].view_as(shown).masked_fill(~present, IGNORE_INDEX)
         annotations = {"boxes": boxes, "labels": labels, "present": present}
-        return Scene(images.clamp_(0, 1), annotations | self._targets(boxes, labels, present, count, random))
+        images = images.clamp_(max=255).to(torch.uint8) if is_integer else images.clamp_(0, 1)
+        return Scene(images, annotations | self._targets(boxes, labels, present, count, random))
 
     def _answer_classes(self) -> tuple[str, ...]:
         """Returns the class names; raises :class:`InputError` if the objects do not suit the target type."""
@@ -267,7 +273,7 @@ class CanvasScenes:
         offsets = _tile_offsets(channels, rows, columns, size, size, source.device)
         cut = source.take(pixel + offsets)  # (B, pieces, C * size * size)
         if cut.dtype == torch.uint8:
-            cut = cut.float() / 255
+            cut = cut.to(images.dtype) if images.dtype == torch.int16 else cut.float() / 255
         cut = cut.view(*origin.shape, channels, size, size)
         _add(images, cut, left % (self.width - size + 1), top % (self.height - size + 1))
 

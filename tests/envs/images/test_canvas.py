@@ -180,7 +180,8 @@ def test_clutter_and_objects_are_added_and_clipped_to_one() -> None:
 def test_uint8_images_are_scaled_to_floats() -> None:
     base = ImageSet(torch.full((2, 1, 2, 2), 51, dtype=torch.uint8), torch.tensor([0, 1]), DIGITS)
     scene = draw_many(Canvas(base, size=2, num_clutter=1, clutter_size=2), 2)
-    torch.testing.assert_close(scene.images, torch.full((2, 1, 2, 2), 0.4))
+    assert scene.images.dtype == torch.uint8
+    torch.testing.assert_close(scene.pixels(), torch.full((2, 1, 2, 2), 0.4))
 
 
 def test_clutter_keeps_its_color_channels() -> None:
