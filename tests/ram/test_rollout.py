@@ -159,8 +159,9 @@ def test_answers_without_labels_are_sampled_and_scored() -> None:
 
 
 def test_greedy_choices_are_the_modes() -> None:
-    agent, env = build(Walk({"number": torch.zeros(3)}), glimpses_per_answer=1, reward=Number())
-    first, second = (rollout_of(agent, env, seed, greedy=True) for seed in (0, 1))
+    builds = [build(Walk({"number": torch.zeros(3)}), glimpses_per_answer=1, reward=Number()) for _ in range(2)]
+    first, second = (rollout_of(*each, seed, greedy=True) for seed, each in enumerate(builds))
+    agent = builds[0][0]
     assert all(torch.equal(a["answer"], b["answer"]) for a, b in zip(first.actions, second.actions, strict=True))
     assert agent.action is not None
     mode = agent.action(first.features).logits.argmax(-1)
