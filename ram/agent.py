@@ -81,6 +81,12 @@ class RecurrentAttention(nn.Module):
                 self.core.backprop_into_lower = self.location.backprop_into_core
                 self.location.backprop_into_core = True
 
+    def fit_input_scales(self, observation: Mapping[str, Any]) -> None:
+        """Brings patches and context to unit scale, by an observation of many images at random locations."""
+        self.glimpse.input_scale.fit(observation["patches"])
+        if self.context is not None:
+            self.context.input_scale.fit(observation["context"])
+
     def step(self, observation: Mapping[str, Any], state: tuple[State | None, ...] | None = None) -> CoreOutput:
         """Processes one observation.
 

@@ -15,6 +15,7 @@ from envs.validation import check_choice, check_positive, check_positive_integer
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Hard, Select
 from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform
+from ram.initialization import InputScale, initialize_gates, initialize_relu, initialize_tanh
 
 State = Tensor | tuple[Tensor, Tensor]
 """State of one layer of the core: h (B, size), or (h, c) for an LSTM."""
@@ -32,11 +33,10 @@ class GlimpseNetwork(nn.Module):
         patch_features: width of h_g.
         location_features: width of h_l.
         output_size: width of g.
-        contrast: factor by which the patch of each scale is multiplied, relative to the scale before. Averaging over a
-            wide window weakens small objects by up to the square of the sensor's factor from scale to scale.
-    """
 
-    gain: Tensor
+    Attributes:
+        input_scale: scale of the patches.
+    """
 
     def __init__(
         self,
@@ -45,24 +45,22 @@ class GlimpseNetwork(nn.Module):
         patch_features: int = 128,
         location_features: int = 128,
         output_size: int = 256,
-        contrast: float = 1.0,
     ) -> None:
         super().__init__()
-        check_positive("task.agent.glimpse.contrast", contrast)
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
         check_positive_integers("task.agent.glimpse", **sizes)
         self.output_size = output_size
+        self.input_scale = InputScale(patch_shape[0])
         self.patch = nn.Linear(math.prod(patch_shape), patch_features)
         self.location = nn.Linear(2, location_features)
         # The sum of two linear maps is one linear map of both inputs, in a single product.
         self.merge = nn.Linear(patch_features + location_features, output_size)
         self.goal = nn.Embedding(num_goals, output_size) if num_goals else None
-        gain = float(contrast) ** torch.arange(patch_shape[0]).view(-1, 1, 1, 1)
-        self.register_buffer("gain", gain, persistent=False)
+        initialize_relu(self.patch, self.location, self.merge)
 
     def forward(self, patches: Tensor, location: Tensor, goal: Tensor | None = None) -> Tensor:
         """(B, scales, C, h, w), (B, 2) and optionally (B,) -> (B, output_size)."""
-        inputs = torch.cat([self.patch((patches * self.gain).flatten(1)), self.location(location)], dim=1)
+        inputs = torch.cat([self.patch(self.input_scale(patches).flatten(1)), self.location(location)], dim=1)
         merged = self.merge(F.relu(inputs))
         return F.relu(merged if self.goal is None else merged + self.goal(goal))
 
@@ -76,12 +74,16 @@ class ContextNetwork(nn.Module):
         context_shape: (C, h, w) of the coarse view.
         output_size: width of the core.
         channels: number of channels of the first convolution; the others have twice as many.
+
+    Attributes:
+        input_scale: scale of the view.
     """
 
     def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
         super().__init__()
         check_positive_integers("task.agent.context", channels=channels)
         depth, height, width = context_shape
+        self.input_scale = InputScale()
         self.layers = nn.Sequential(
             nn.Conv2d(depth, channels, 3, padding=1),
             nn.ReLU(),
@@ -93,10 +95,12 @@ class ContextNetwork(nn.Module):
             nn.Linear(2 * channels * -(-height // 4) * -(-width // 4), output_size),
             nn.Tanh(),
         )
+        initialize_relu(*(layer for layer in self.layers if isinstance(layer, nn.Conv2d)))
+        initialize_tanh(*(layer for layer in self.layers if isinstance(layer, nn.Linear)))
 
     def forward(self, context: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, output_size), in [-1, 1]."""
-        return self.layers(context)
+        return self.layers(self.input_scale(context))
 
 
 class CoreOutput(NamedTuple):
@@ -139,6 +143,9 @@ class CoreNetwork(nn.Module):
         check_choice("core.cell", cell, list(cells))
         self.size = size
         self.layers = nn.ModuleList(cells[cell](width, size) for width in (input_size, size)[:num_layers])
+        for layer in self.layers:
+            if isinstance(layer, nn.GRUCell | nn.LSTMCell):
+                initialize_gates(layer)
         self.backprop_into_lower = False
 
     def initial_state(self, context: Tensor) -> tuple[State | None, ...]:
@@ -168,6 +175,8 @@ class ReLUCell(nn.Module):
         super().__init__()
         self.glimpse = nn.Linear(input_size, size)
         self.hidden = nn.Linear(size, size, bias=False)
+        # Both terms of the sum, so that h has the scale of g at every step.
+        initialize_relu(self.glimpse, self.hidden, num_inputs=input_size + size)
 
     def forward(self, glimpse: Tensor, hidden: Tensor | None) -> Tensor:
         inputs = self.glimpse(glimpse)
@@ -381,7 +390,8 @@ def output_layers(feature_size: int, outputs: int, hidden_size: int, options: st
     """
     if hidden_size < 0:
         raise InputError(f"{options}.hidden_size must not be negative, got {hidden_size}.")
-    return nn.Sequential(
-        *([nn.Linear(feature_size, hidden_size), nn.ReLU()] if hidden_size else []),
-        nn.Linear(hidden_size or feature_size, outputs),
-    )
+    if not hidden_size:
+        return nn.Sequential(nn.Linear(feature_size, outputs))
+    hidden = nn.Linear(feature_size, hidden_size)
+    initialize_relu(hidden)
+    return nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_size, outputs))

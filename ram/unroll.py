@@ -85,7 +85,7 @@ class BatchedUnroll(Unroll):
         """Computes one step into slices of the activations."""
         scaled, inputs, locations, of_patch, of_location, hidden, merged, features = slices
         patch_layer, location_layer, merge_layer, core_layer = self._layers
-        torch.mul(patches, self._glimpse.gain, out=scaled)
+        torch.div(patches, self._glimpse.input_scale.rms, out=scaled)
         locations.copy_(location)
         torch.addmm(patch_layer[0], inputs, patch_layer[1], out=of_patch)
         torch.addmm(location_layer[0], locations, location_layer[1], out=of_location)

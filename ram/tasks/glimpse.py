@@ -29,6 +29,7 @@ from ram.tasks import Animation, Artifact, StepResult, Task, substate
 _TRAJECTORIES = 10  # per image, for the Monte Carlo protocol
 _EVALUATION_ROWS = 1000
 _EVALUATION_SEED = 0  # the same for all runs, so that they are evaluated on the same scenes, locations and noise
+_SCALE_IMAGES = 1000  # whose patches give the scales of the agent's inputs
 _DIAGNOSTIC_IMAGES = 64
 _PLOTTED_IMAGES = 16
 
@@ -101,9 +102,17 @@ class GlimpseTask(Task):
             self.agent = agent(**self.env.interface)
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
         self.to(self.device)
+        self._fit_input_scales()
         self._check_entropy()
         if compile:
             self.agent.compile_step()
+
+    def _fit_input_scales(self) -> None:
+        """Fits the scales of the agent's inputs to the training split, independently of the batch size."""
+        env = self._env("train", min(_SCALE_IMAGES, len(self.env.scenes)))
+        index = torch.linspace(0, len(env.scenes) - 1, env.num_envs, device=self.device).long()
+        location = 2 * RowRandom(index + self._row_seed, torch.zeros_like(index)).uniform("location", 2) - 1
+        self.agent.fit_input_scales(env.reset(options={"index": index, "location": location})[0])
 
     def _check_entropy(self) -> None:
         """Raises InputError if the weight of the entropy is set where no entropy can be trained."""

@@ -104,6 +104,7 @@ def followable_task(
     }
     for name, parameter in task.agent.named_parameters():
         parameter.data = weights.get(name, torch.zeros_like(parameter))
+    task.agent.glimpse.input_scale.rms.fill_(1)
     model = GlimpseTask.restore(task.state_dict(), arguments | {"seed": 0, "device": "cpu"})
     return task, model
 

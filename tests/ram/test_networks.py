@@ -50,11 +50,12 @@ def test_glimpse_network_equals_the_formula_of_the_paper() -> None:
     torch.testing.assert_close(network(patches, location), expected)
 
 
-def test_contrast_multiplies_the_patch_of_each_scale() -> None:
-    plain, network = GlimpseNetwork((3, 1, 2, 2)), GlimpseNetwork((3, 1, 2, 2), contrast=4)
+def test_patches_are_divided_by_the_root_mean_square_of_their_scale() -> None:
+    plain, network = GlimpseNetwork((3, 1, 2, 2)), GlimpseNetwork((3, 1, 2, 2))
     network.load_state_dict(plain.state_dict())
+    network.input_scale.fit(torch.tensor([0.5, 0.0, 0.02])[:, None, None, None] * torch.ones(7, 3, 1, 2, 2))
     patches, location = torch.randn(5, 3, 1, 2, 2), torch.randn(5, 2)
-    scaled = torch.stack([patches[:, 0], 4 * patches[:, 1], 16 * patches[:, 2]], dim=1)
+    scaled = torch.stack([2 * patches[:, 0], patches[:, 1], 50 * patches[:, 2]], dim=1)  # a black scale stays
     torch.testing.assert_close(network(patches, location), plain(scaled, location))
 
 
@@ -68,6 +69,7 @@ def test_the_goal_embedding_is_added_inside_the_last_relu() -> None:
         "merge.weight": [[1.0, 1.0], [1.0, -1.0]],
         "merge.bias": [0.25, -1.0],
         "goal.weight": [[0.5, 2.0], [-4.0, 1.0]],
+        "input_scale.rms": [[[[1.0]]]],
     }
     network.load_state_dict({name: torch.tensor(values) for name, values in weights.items()})
     patches, location = torch.full((3, 1, 1, 1, 1), 0.5), torch.tensor([[0.5, 0.25]] * 2 + [[-1.0, 0.0]])
@@ -421,7 +423,6 @@ def test_the_random_policy_has_no_parameters() -> None:
         (lambda: BoxNetwork(4, hidden_size=-1), "task.agent.box.hidden_size"),
         (lambda: ActionNetwork(4, 2, hidden_size=-1), "task.agent.action.hidden_size"),
         (lambda: GlimpseNetwork((1, 1, 2, 2), patch_features=-3), "glimpse.patch_features"),
-        (lambda: GlimpseNetwork((1, 1, 2, 2), contrast=0), "task.agent.glimpse.contrast"),
         (lambda: ContextNetwork((1, 4, 4), 4, channels=0), "task.agent.context.channels"),
         (lambda: StopNetwork(4, probability=0.0), "task.agent.stop.probability"),
         (lambda: StopNetwork(4, probability=1.0), "task.agent.stop.probability"),

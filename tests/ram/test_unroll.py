@@ -24,6 +24,7 @@ def make_agent(**options: object) -> RecurrentAttention:
         core=partial(CoreNetwork, size=7),
         **options,  # type: ignore[arg-type]
     )
+    agent.glimpse.input_scale.rms.copy_(torch.tensor([0.5, 0.25]).view(2, 1, 1, 1))
     return agent.double()
 
 
