@@ -19,6 +19,7 @@ from benchmarks.timing import machine
 from benchmarks.training import time_scenes, time_training
 from benchmarks.variants import time_variants
 from envs.images import ImageSet
+from ram.training.memory import keep_freed_memory
 
 
 def main() -> None:
@@ -30,6 +31,7 @@ def main() -> None:
     arguments = parser.parse_args()
     quick = arguments.quick
     torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
     torch.manual_seed(0)
     images = ImageSet(
         torch.randint(256, (20_000, 1, 28, 28), dtype=torch.uint8),
