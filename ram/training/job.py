@@ -18,6 +18,7 @@ from envs.errors import InputError
 from ram.config import build, check, flatten, override
 from ram.tasks import Task
 from ram.training import checkpoint
+from ram.training.memory import keep_freed_memory
 from ram.training.run_folder import RunFolder
 from ram.training.tracker import Tracker
 from ram.training.trainer import Progress, Trainer
@@ -38,6 +39,7 @@ class Job:
     def __init__(self, config: DictConfig) -> None:
         check(config)
         torch.set_num_threads(config.num_threads)
+        keep_freed_memory()
         self.config = config
         self.trainer: Trainer = build(config.trainer)
         self.optimizer: Callable[[list[dict[str, Any]]], Optimizer] = build(config.optimizer)
