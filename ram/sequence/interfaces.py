@@ -182,7 +182,7 @@ class ModelOutput:
     """Output of a classifier, tagger, language model or decoder model.
 
     Attributes:
-        logits: (B, K) of a text, (B, N, K) of its tokens, or (n, K) of the tokens that a mask (B, N) selects, row by row.
+        logits: (B, K) of a text, (B, N, K) of its tokens, or (n, K) of those that a mask selects, row by row.
         features: input of learned baselines, computed before any hard choice: (B, D) of the text, or (B, T, D) of every
             decoding step.
         log_prob: log-probability of the hard choices, with gradient: (B,) of all, or (B, T) of every step; None without
