@@ -66,7 +66,7 @@ def run_recurrent(layers: nn.RNNBase, inputs: Tensor, lengths: Tensor, state: An
 
 def _run_segments(
     layers: nn.RNNBase,
-    weights: list[Tensor],
+    weights: Sequence[Tensor],
     inputs: Tensor,
     segments: Sequence[tuple[int, int]],
     state: tuple[Tensor, ...],
@@ -80,13 +80,14 @@ def _run_segments(
         segments: number of steps, and of rows.
         state: initial state, (1, B, size) each.
     """
-    run: Callable[..., Any] = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh}[layers.mode]
+    functions: dict[str, Any] = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh}
+    run: Callable[..., Any] = functions[layers.mode]
     outputs, ended = [], []
     for part, (_, rows) in zip(inputs.split([steps for steps, _ in segments], dim=1), segments, strict=True):
         ended.append(tuple(each[:, rows:] for each in state))
         state = tuple(each[:, :rows].contiguous() for each in state)
         output, *state = run(
-            part[:rows], state if len(state) > 1 else state[0], weights, True, 1, 0.0, layers.training, False, True
+            part[:rows], state if len(state) > 1 else state[0], list(weights), True, 1, 0.0, layers.training, False, True
         )
         outputs.append(F.pad(output, (0, 0, 0, 0, 0, len(inputs) - rows)))
     finals = zip(state, *reversed(ended), strict=True)
