@@ -95,9 +95,9 @@ class Products(TorchDispatchMode):
             operands = [_random_like(each) if isinstance(each, Tensor) else each for each in args]
             self.runs.append(lambda: func(*operands))
         elif func is aten.mkldnn_rnn_layer.default:
-            self._add_lstm(*args[:3], backward=False)
+            self._add_lstm(args[0], args[1], args[2], backward=False)
         elif func is aten.mkldnn_rnn_layer_backward.default:
-            self._add_lstm(*args[:3], backward=True)
+            self._add_lstm(args[0], args[1], args[2], backward=True)
         elif func is aten._scaled_dot_product_flash_attention_for_cpu.default:
             query, key, value = args[:3]
             self._add_each([(query, key.mT), (query @ key.mT, value)])
@@ -125,7 +125,7 @@ class Products(TorchDispatchMode):
     def _add_lstm(self, inputs: Tensor, input_weight: Tensor, hidden_weight: Tensor, backward: bool) -> None:
         steps, rows, _ = inputs.shape  # the sequence is the first dimension
         given = inputs.new_empty(steps * rows, inputs.shape[2])
-        hidden, gates = (given.new_empty(len(given), weight.shape[i]) for i, weight in ((1, hidden_weight), (0, hidden_weight)))
+        gates, hidden = (given.new_empty(steps * rows, width) for width in hidden_weight.shape)
         for _ in range(steps):
             self._add(*((gates[:rows], hidden_weight) if backward else (hidden[:rows], hidden_weight.T)))
         if backward:
@@ -168,6 +168,6 @@ def time_corpora(seconds: float, steps: int) -> None:
         "Captions and translation",
         ["experiment", "examples/s", "step (ms)", "products (ms)", "share of the ceiling"],
         rows,
-        "Whole training steps on images, or random pairs of texts with the lengths of Multi30k.\nThe ceiling is the matrix "
-        "products and convolutions of the same steps alone, forward and backward.",
+        "Whole training steps on images, or on random pairs of texts with the lengths of Multi30k.\n"
+        "The ceiling is the matrix products and convolutions of the same steps alone, forward and backward.",
     )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.validation import check_probability
 from ram.corpora.vocabulary import UNKNOWN
+from ram.distributions import at_least_float32
 from ram.sequence.classifiers import Tagger
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.interfaces import Decoder, DecoderOutput, Encoder, Memory, ModelOutput
@@ -99,7 +100,7 @@ class DecoderModel(nn.Module):
         # The output of the previous step: a baseline must not depend on the choices of its own step.
         previous = torch.cat([torch.zeros_like(decoded.output[:, :1]), decoded.output[:, :-1]], dim=1)
         return ModelOutput(
-            logits=self.out(dropped if mask is None else dropped[mask]),
+            logits=at_least_float32(self.out(dropped if mask is None else dropped[mask])),
             features=previous,
             log_prob=decoded.log_prob,
             weights=decoded.weights,

@@ -87,7 +87,15 @@ def _run_segments(
         ended.append(tuple(each[:, rows:] for each in state))
         state = tuple(each[:, :rows].contiguous() for each in state)
         output, *state = run(
-            part[:rows], state if len(state) > 1 else state[0], list(weights), True, 1, 0.0, layers.training, False, True
+            part[:rows],
+            state if len(state) > 1 else state[0],
+            list(weights),
+            True,
+            1,
+            0.0,
+            layers.training,
+            False,
+            True,
         )
         outputs.append(F.pad(output, (0, 0, 0, 0, 0, len(inputs) - rows)))
     finals = zip(state, *reversed(ended), strict=True)
