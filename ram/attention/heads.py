@@ -95,7 +95,7 @@ class Attention(nn.Module):
             return AttentionOutput(self._fused_context(query, keys, values, mask))
         selected = self.select(at_least_float32(self.score.compare(query, keys)), mask, query, step)
         weights = F.dropout(selected.weights, self.dropout, self.training)
-        return AttentionOutput(weights @ values, selected.weights, selected.log_prob)
+        return AttentionOutput(weights.to(values.dtype) @ values, selected.weights, selected.log_prob)
 
     def _fused_context(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Computes softmax attention with scaled dot products by PyTorch's fused kernel."""
