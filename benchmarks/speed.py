@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.breakdown import time_parts
+from benchmarks.corpus import time_corpora
 from benchmarks.environment import time_environment
 from benchmarks.sensor import time_sensor
 from benchmarks.sizes import time_sizes
@@ -44,6 +45,7 @@ def main() -> None:
     time_training(images, seconds=1 if quick else 15)
     time_scenes(images, seconds=0.5 if quick else 10)
     time_environment(images, seconds=0.2 if quick else 6, least=1 if quick else 3)
+    time_corpora(seconds=2 if quick else 60, steps=1 if quick else 4)
     time_parts(images, steps=12 if quick else 100)
     time_variants(images, seconds=0.5 if quick else 20, least=1 if quick else 3, compiled=not quick)
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.validation import check_probability
+from ram.distributions import full_precision
 from ram.reinforce import BaselineOutput, Rollout
 
 
@@ -78,8 +79,12 @@ class LearnedBaseline(Baseline):
 
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         features = rollout.features if self.backprop_into_core else rollout.features.detach()
-        value = self.head(features).squeeze(-1)
+        value = self._value(features)
         return BaselineOutput(value.detach(), (value - returns)[rollout.active].square().mean())
+
+    @full_precision
+    def _value(self, features: Tensor) -> Tensor:
+        return self.head(features).squeeze(-1)
 
 
 class LeaveOneOutBaseline(Baseline):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import wraps
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -82,14 +84,14 @@ class Categorical:
     """A categorical distribution over K values.
 
     Attributes:
-        logits: (..., K), not necessarily normalized.
+        logits: (..., K), not necessarily normalized; probabilities are computed at least in float32.
     """
 
     logits: Tensor
 
     def sample(self, noise: Tensor) -> Tensor:
         """Maps noise (..., 1) to samples (...) int64 by the inverse cumulative distribution."""
-        cumulative = self.logits.detach().softmax(-1).cumsum(-1)
+        cumulative = at_least_float32(self.logits).detach().softmax(-1).cumsum(-1)
         cumulative = cumulative / cumulative[..., -1:]  # rounding may leave the last sum below 1
         return (torch.special.ndtr(noise).clamp(min=1e-30) > cumulative).sum(-1)  # ndtr rounds to 0 far out
 
@@ -99,11 +101,11 @@ class Categorical:
 
     def log_prob(self, sample: Tensor) -> Tensor:
         """(...) -> (...)."""
-        return self.logits.log_softmax(-1).gather(-1, sample[..., None])[..., 0]
+        return at_least_float32(self.logits).log_softmax(-1).gather(-1, sample[..., None])[..., 0]
 
     def entropy(self) -> Tensor:
         """Returns (...), in nats."""
-        log_probs = self.logits.log_softmax(-1)
+        log_probs = at_least_float32(self.logits).log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
 
 
@@ -134,3 +136,22 @@ class GridCategorical:
     def entropy(self) -> Tensor:
         """Returns (...), in nats."""
         return self.categorical.entropy()
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Returns half-precision values, which networks return under autocast, as float32, and others unchanged."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a method of a network whose first argument is a tensor: it computes in float32 under autocast."""
+
+    @wraps(function)
+    def compute(self: Any, inputs: Tensor, *arguments: Any) -> Any:
+        device = inputs.device.type
+        if not torch.is_autocast_enabled(device):
+            return function(self, inputs, *arguments)
+        with torch.autocast(device, enabled=False):
+            return function(self, at_least_float32(inputs), *arguments)
+
+    return compute

@@ -2,6 +2,7 @@
 
   run=DIR             folder of the run (required)
   device=NAME         device, such as cuda
+  precision=NAME      float32, where the device does not compute the run's bf16
   num_threads=N       threads of torch on the CPU
   corpus.root=DIR     other options that say where the data is: corpus.path, corpus.source, images.root, ...
 
@@ -45,6 +46,7 @@ _USAGE = "python -m ram.evaluate run=DIR [name=value ...]"
 _SEARCH = tuple(f"task.search.{name}" for name in ("beam_size", "length_penalty", "max_length"))
 _OVERRIDES = (
     "device",
+    "precision",
     "num_threads",
     "images.root",
     *(f"corpus.{name}" for name in ("root", "path", "validation_path", "test_path")),

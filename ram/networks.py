@@ -14,7 +14,7 @@ from envs.errors import InputError
 from envs.validation import check_choice, check_positive, check_positive_integers
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Hard, Select
-from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform
+from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform, full_precision
 from ram.initialization import InputScale, initialize_gates, initialize_relu, initialize_tanh
 
 State = Tensor | tuple[Tensor, Tensor]
@@ -234,6 +234,7 @@ class LocationNetwork(nn.Module):
         elif not isinstance(self.log_std, nn.Parameter):
             self.log_std.fill_(math.log(self.initial_std))
 
+    @full_precision
     def forward(self, features: Tensor, step: Tensor | None = None) -> Gaussian:
         """(..., D) -> the distribution of the next location; ``step`` is not used."""
         return Gaussian(self.mean(features if self.backprop_into_core else features.detach()), self.log_std.exp())
@@ -287,6 +288,7 @@ class GridLocation(nn.Module):
     def anneal(self, progress: float) -> None:
         """Does nothing: no parameter has a schedule."""
 
+    @full_precision
     def forward(self, features: Tensor, step: Tensor | None = None) -> GridCategorical:
         """Computes the distribution of the next location.
 
@@ -333,6 +335,7 @@ class ActionNetwork(nn.Module):
         super().__init__()
         self.logits = output_layers(feature_size, num_classes, hidden_size, "task.agent.action")
 
+    @full_precision
     def forward(self, features: Tensor) -> Categorical:
         """(..., D) -> the distribution of the answer."""
         return Categorical(self.logits(features))
@@ -377,6 +380,7 @@ class StopNetwork(nn.Module):
         nn.init.zeros_(self.logits.weight)
         self.logits.bias.data = torch.tensor([1 - probability, probability]).log()
 
+    @full_precision
     def forward(self, features: Tensor) -> Categorical:
         """(..., D) -> the distribution of 0 (go on) and 1 (stop)."""
         return Categorical(self.logits(features.detach()))

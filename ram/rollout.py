@@ -121,7 +121,9 @@ def run_episode(
     def choose(policy: Distribution, kind: str, number: int) -> Tensor:
         return policy.mode(noise[kind][number]) if greedy else policy.sample(noise[kind][number])
 
-    observation, info = env.reset(options=options)
+    without_autocast = torch.autocast(env.device.type, enabled=False)  # patches, locations and rewards stay float32
+    with without_autocast:
+        observation, info = env.reset(options=options)
     labels = info["label"] if env.answer_schedule.is_supervised else None
     active = torch.ones_like(info["index"], dtype=torch.bool)
     numbers = torch.arange(env.num_glimpses, device=active.device)
@@ -132,7 +134,8 @@ def run_episode(
             sample = choose(location(output.features, numbers[number]), "location", number)
             step = {"location": observation["location"], "active": active, "sample": sample}
             action = _act(agent, env, output, labels, number, choose, step)
-        observation, step["reward"], terminated, _, info = env.step(action)
+        with without_autocast:
+            observation, step["reward"], terminated, _, info = env.step(action)
         step["moved"] = active = ~terminated
         steps.append(step | {name: value for name, value in info.items() if name.startswith("reward/")})
         actions.append(action)

@@ -15,6 +15,7 @@ from envs.errors import InputError
 from envs.validation import check_positive_integers, check_probability
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Select, Soft
+from ram.distributions import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ class Attention(nn.Module):
         """Computes the output of :meth:`attend`, which records its weights."""
         if type(self.score) is ScaledDot and type(self.select) is Soft and not need_weights and not self.records:
             return AttentionOutput(self._fused_context(query, keys, values, mask))
-        selected = self.select(self.score.compare(query, keys), mask, query, step)
+        selected = self.select(at_least_float32(self.score.compare(query, keys)), mask, query, step)
         weights = F.dropout(selected.weights, self.dropout, self.training)
-        return AttentionOutput(weights @ values, selected.weights, selected.log_prob)
+        return AttentionOutput(weights.to(values.dtype) @ values, selected.weights, selected.log_prob)
 
     def _fused_context(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Computes softmax attention with scaled dot products by PyTorch's fused kernel."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.validation import check_probability
 from ram.corpora.vocabulary import UNKNOWN
+from ram.distributions import at_least_float32
 from ram.sequence.classifiers import Tagger
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.interfaces import Decoder, DecoderOutput, Encoder, Memory, ModelOutput
@@ -70,20 +71,36 @@ class DecoderModel(nn.Module):
         return self.embedding(token_ids.where(token_ids < self.out.out_features, UNKNOWN))
 
     def decode(
-        self, token_ids: Tensor, memory: Memory | None, state: Any = None, need_weights: bool = False
+        self,
+        token_ids: Tensor,
+        memory: Memory | None,
+        state: Any = None,
+        need_weights: bool = False,
+        mask: Tensor | None = None,
     ) -> ModelOutput:
-        """Decodes from tokens (B, T); see :meth:`ram.sequence.interfaces.Decoder.forward`."""
+        """Decodes from tokens (B, T); see :meth:`ram.sequence.interfaces.Decoder.forward`.
+
+        Args:
+            token_ids: (B, T) int64.
+            memory: from :meth:`ram.sequence.interfaces.Decoder.prepare`.
+            state: state after the preceding tokens; None at the start.
+            need_weights: return attention weights also where this requires a slower implementation.
+            mask: (B, T) bool, True at the first tokens of each row, for which logits are computed; None for all tokens.
+        """
         assert memory is not None
         vectors = self.embed(token_ids)
-        decoded = self.decoder(vectors, memory, state, need_weights or self.can_copy)
-        return self._output(decoded, self.dropout(decoded.output), vectors, memory)
+        lengths = None if mask is None else mask.sum(1)
+        decoded = self.decoder(vectors, memory, state, need_weights or self.can_copy, lengths)
+        return self._output(decoded, self.dropout(decoded.output), vectors, memory, mask)
 
-    def _output(self, decoded: DecoderOutput, dropped: Tensor, vectors: Tensor, memory: Memory) -> ModelOutput:
+    def _output(
+        self, decoded: DecoderOutput, dropped: Tensor, vectors: Tensor, memory: Memory, mask: Tensor | None
+    ) -> ModelOutput:
         """Computes the logits from the decoder's output after dropout (B, T, D), and from its inputs when copying."""
         # The output of the previous step: a baseline must not depend on the choices of its own step.
         previous = torch.cat([torch.zeros_like(decoded.output[:, :1]), decoded.output[:, :-1]], dim=1)
         return ModelOutput(
-            logits=self.out(dropped),
+            logits=at_least_float32(self.out(dropped if mask is None else dropped[mask])),
             features=previous,
             log_prob=decoded.log_prob,
             weights=decoded.weights,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.validation import check_probability
+from ram.distributions import at_least_float32
 from ram.networks import output_layers
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.interfaces import Encoder, ModelOutput, build_encoder, masked_log_prob
@@ -57,7 +58,7 @@ class Classifier(nn.Module):
         log_probs = [] if pooled.log_prob is None else [pooled.log_prob.flatten(1).sum(1)]  # (B,) each
         log_probs += [] if encoded.log_prob is None else [masked_log_prob(encoded.log_prob, lengths).sum(1)]
         return ModelOutput(
-            logits=self.out(self.dropout(pooled.context)),
+            logits=at_least_float32(self.out(self.dropout(pooled.context))),
             features=masked_mean(vectors, lengths),
             log_prob=torch.stack(log_probs).sum(0) if log_probs else None,
             weights=pooled.weights,
@@ -95,7 +96,7 @@ class Tagger(nn.Module):
         vectors = self.embedding(token_ids)
         encoded = self.encoder(vectors, lengths, state)
         return ModelOutput(
-            logits=self.out(self.dropout(encoded.output)),
+            logits=at_least_float32(self.out(self.dropout(encoded.output))),
             features=masked_mean(vectors, lengths),
             log_prob=None if encoded.log_prob is None else masked_log_prob(encoded.log_prob, lengths),
             state=encoded.state,

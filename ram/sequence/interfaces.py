@@ -156,7 +156,14 @@ class Decoder(nn.Module):
         """Returns the memory with the computations that all steps share."""
         return memory
 
-    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+    def forward(
+        self,
+        inputs: Tensor,
+        memory: Memory,
+        state: Any = None,
+        need_weights: bool = False,
+        lengths: Tensor | None = None,
+    ) -> DecoderOutput:
         """Decodes T steps; the outputs do not depend on how a sequence is divided into calls.
 
         Args:
@@ -164,6 +171,8 @@ class Decoder(nn.Module):
             memory: from :meth:`prepare`.
             state: state after the preceding steps; None at the start.
             need_weights: return attention weights also where this requires a slower implementation.
+            lengths: (B,) int64, in [1, T], number of steps of each row; later outputs and the state are arbitrary. None
+                for T.
         """
         raise TypeError(f"{type(self).__name__} does not implement forward.")
 
@@ -173,14 +182,14 @@ class ModelOutput:
     """Output of a classifier, tagger, language model or decoder model.
 
     Attributes:
-        logits: (B, K) of a text, or (B, N, K) of its tokens.
+        logits: (B, K) of a text, (B, N, K) of its tokens, or (n, K) of those that a mask selects, row by row.
         features: input of learned baselines, computed before any hard choice: (B, D) of the text, or (B, T, D) of every
             decoding step.
         log_prob: log-probability of the hard choices, with gradient: (B,) of all, or (B, T) of every step; None without
             hard attention.
         weights: attention weights (B, Q, N); None without attention.
         state: state of the encoder or decoder, from which decoding continues.
-        copied: (B, T), probability mass copied from the source; None without copying.
+        copied: (B, T), or (n,) with a mask, probability mass copied from the source; None without copying.
         source_logits: (B, N, K) of the source tokens, from models with ``models_source``.
     """
 

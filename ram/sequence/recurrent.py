@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from envs.errors import InputError
 from envs.validation import check_choice, check_positive_integers, check_probability
@@ -17,6 +16,7 @@ from ram.attention.scores import General
 from ram.attention.selection import Soft
 from ram.sequence.context import ContextModule
 from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Encoder, EncoderOutput, Memory
+from ram.sequence.segments import run_recurrent
 
 Cell = Literal["rnn", "gru", "lstm"]
 Bridge = Literal["state", "network", "first", "every", "none"]
@@ -55,10 +55,9 @@ class RecurrentEncoder(Encoder):
         self.output_size = size * self.num_directions
 
     def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
-        packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        output, state = self.layers(packed, None if state is None else swap_batch_and_layers(state))
-        padded, _ = pad_packed_sequence(output, batch_first=True, total_length=inputs.shape[1])
-        return EncoderOutput(padded, swap_batch_and_layers(state))
+        state = None if state is None else swap_batch_and_layers(state)
+        output, state = run_recurrent(self.layers, inputs, lengths, state)
+        return EncoderOutput(output, swap_batch_and_layers(state))
 
 
 class AttentiveRecurrentEncoder(Encoder):
@@ -193,13 +192,20 @@ class RecurrentDecoder(Decoder):
     def prepare(self, memory: Memory) -> Memory:
         return memory if self.context is None else replace(memory, prepared=self.context.prepare(memory))
 
-    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+    def forward(
+        self,
+        inputs: Tensor,
+        memory: Memory,
+        state: Any = None,
+        need_weights: bool = False,
+        lengths: Tensor | None = None,
+    ) -> DecoderOutput:
         hidden, previous, position = self._initial_state(memory) if state is None else state
         if self.bridge == "every":
             inputs = torch.cat([inputs, memory.summary[:, None].expand(-1, inputs.shape[1], -1)], dim=-1)
         attended: list[AttentionOutput] = []
         if self.context is None or not (self.attends_before or self.input_feeding):  # inputs need no previous output
-            output, hidden = self._recur(inputs, hidden)
+            output, hidden = self._recur(inputs, hidden, lengths)
             if self.context is not None:
                 attended = [self._attend(output, memory, position)]
                 output = self._combine(attended[0], output)
@@ -238,8 +244,12 @@ class RecurrentDecoder(Decoder):
             _, hidden = self._recur(self.bridge_layer(memory.summary)[:, None], hidden)
         return hidden, memory.summary.new_zeros(batch, 1, self.size), 0
 
-    def _recur(self, inputs: Tensor, hidden: Any) -> tuple[Tensor, Any]:
-        output, hidden = self.layers(inputs, swap_batch_and_layers(hidden))
+    def _recur(self, inputs: Tensor, hidden: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        hidden = swap_batch_and_layers(hidden)
+        if lengths is None:
+            output, hidden = self.layers(inputs, hidden)
+        else:
+            output, hidden = run_recurrent(self.layers, inputs, lengths, hidden)
         return output, swap_batch_and_layers(hidden)
 
     def _attend(self, query: Tensor, memory: Memory, position: int) -> AttentionOutput:

@@ -191,14 +191,24 @@ def beam_search(
 
 
 def index_rows(tree: Any, rows: Tensor) -> Any:
-    """Indexes dimension 0 of every tensor in nested dataclasses, tuples and lists; returns other objects unchanged."""
-    if isinstance(tree, Tensor):
-        return tree[rows]
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(index_rows(each, rows) for each in tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{each.name: index_rows(getattr(tree, each.name), rows) for each in fields(tree)})
-    return tree
+    """Indexes dimension 0 of every tensor in nested dataclasses, tuples and lists; returns other objects unchanged.
+
+    A tensor that occurs several times, such as keys that are also values, is indexed once.
+    """
+    indexed: dict[int, Tensor] = {}
+
+    def index(node: Any) -> Any:
+        if isinstance(node, Tensor):
+            if id(node) not in indexed:
+                indexed[id(node)] = node[rows]
+            return indexed[id(node)]
+        if isinstance(node, (tuple, list)):
+            return type(node)(map(index, node))
+        if is_dataclass(node) and not isinstance(node, type):
+            return replace(node, **{each.name: index(getattr(node, each.name)) for each in fields(node)})
+        return node
+
+    return index(tree)
 
 
 def mask_special_tokens(logits: Tensor) -> Tensor:

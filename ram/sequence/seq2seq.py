@@ -56,6 +56,7 @@ class Seq2SeqModel(nn.Module):
         inputs: Tensor,
         copy_ids: Tensor | None = None,
         need_weights: bool = False,
+        mask: Tensor | None = None,
     ) -> ModelOutput:
         """Predicts every token of the target from the source and the preceding target tokens.
 
@@ -66,9 +67,11 @@ class Seq2SeqModel(nn.Module):
             copy_ids: (B, N) int64, ids of the source tokens in the target vocabulary; those out of vocabulary have ids
                 above it.
             need_weights: return attention weights also where this requires a slower implementation.
+            mask: (B, T) bool, True at the first tokens of each row, for which logits are computed; None for all tokens.
 
         Returns:
-            ``logits`` (B, T, K), where K includes the ids of ``copy_ids``, and ``features`` (B, T, D).
+            ``logits`` (B, T, K), or with a mask (n, K), where K includes the ids of ``copy_ids``, and ``features``
+            (B, T, D).
         """
         raise TypeError(f"{type(self).__name__} does not implement forward.")
 
@@ -136,8 +139,10 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
         inputs: Tensor,
         copy_ids: Tensor | None = None,
         need_weights: bool = False,
+        mask: Tensor | None = None,
     ) -> ModelOutput:
-        return self.decode(inputs, self._encode(token_ids, lengths, copy_ids), need_weights=need_weights)
+        memory = self._encode(token_ids, lengths, copy_ids)
+        return self.decode(inputs, memory, need_weights=need_weights, mask=mask)
 
     def start_decoding(self, token_ids: Tensor, lengths: Tensor, copy_ids: Tensor | None = None) -> tuple[Tensor, Any]:
         return torch.full_like(token_ids[:, :1], START), self._encode(token_ids, lengths, copy_ids)
@@ -148,16 +153,20 @@ class EncoderDecoder(DecoderModel, Seq2SeqModel):
         summary = _refuse_hard_choices(self.pooling(encoded.output, lengths)).context
         return self.decoder.prepare(Memory(vectors, encoded.output, lengths, summary, copy_ids))
 
-    def _output(self, decoded: DecoderOutput, dropped: Tensor, vectors: Tensor, memory: Memory) -> ModelOutput:
-        output = super()._output(decoded, dropped, vectors, memory)
+    def _output(
+        self, decoded: DecoderOutput, dropped: Tensor, vectors: Tensor, memory: Memory, mask: Tensor | None
+    ) -> ModelOutput:
         if self.gate is None:
-            return output
+            return super()._output(decoded, dropped, vectors, memory, mask)
+        output = super()._output(decoded, dropped, vectors, memory, None)
         if decoded.weights is None:
             raise InputError("task.model.copy=true needs a decoder with attention, such as decoder=luong.")
         if memory.copy_ids is None:
             raise InputError("A model with task.model.copy=true needs copy_ids, the target ids of the source tokens.")
         generated = self.gate(torch.cat([dropped, vectors], dim=-1)).sigmoid()  # (B, T, 1)
         logits, copied = copy_distribution(output.logits, decoded.weights, memory.copy_ids, generated)
+        if mask is not None:
+            logits, copied = logits[mask], copied[mask]
         return replace(output, logits=logits, copied=copied)
 
 
@@ -201,6 +210,7 @@ class DecoderOnly(Seq2SeqModel):
         inputs: Tensor,
         copy_ids: Tensor | None = None,
         need_weights: bool = False,
+        mask: Tensor | None = None,
     ) -> ModelOutput:
         source_length, steps = token_ids.shape[1], inputs.shape[1]
         prefix = torch.cat([torch.full_like(token_ids[:, :1], START), token_ids], dim=1)
@@ -212,7 +222,9 @@ class DecoderOnly(Seq2SeqModel):
         longest = int(ends.max())
         output = _refuse_hard_choices(self.model(sequence[:, :longest], ends))
         position = position.clamp(max=longest - 1)
-        rows = torch.arange(len(token_ids), device=token_ids.device)[:, None]
+        rows = torch.arange(len(token_ids), device=token_ids.device)[:, None].expand_as(position)
+        if mask is not None:
+            rows, position = rows[mask], position[mask]
         return ModelOutput(
             logits=output.logits[rows, position],
             features=output.features[:, None].expand(-1, steps, -1),

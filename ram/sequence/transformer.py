@@ -250,7 +250,14 @@ class TransformerDecoder(TransformerStack, Decoder):
         states = memory.states
         return replace(memory, prepared=[layer.cross_attention.project(states, states) for layer in self.layers])
 
-    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+    def forward(
+        self,
+        inputs: Tensor,
+        memory: Memory,
+        state: Any = None,
+        need_weights: bool = False,
+        lengths: Tensor | None = None,
+    ) -> DecoderOutput:
         hidden, past, offset = self.embed(inputs, state)
         mask = causal_mask(offset + inputs.shape[1], inputs.shape[1], device=inputs.device)
         new_state, log_probs, weights = [], [], None

@@ -151,11 +151,12 @@ class CaptionTask(CorpusTask[Captions]):
             rows = [image for image, some in enumerate(captions) for _ in range(len(some) * self.rollouts)]
             inputs, targets = (tensor.repeat_interleave(self.rollouts, 0) for tensor in (inputs, targets))
             memory = index_rows(memory, torch.tensor(rows, device=self.device))
-        output = self.model.decode(inputs, memory, need_weights=bool(self.coverage or self.map_entropy))
-        losses, mean = answer_loss(output.logits, targets, self.label_smoothing)
-        terms = {"loss/answer": mean} | self._attention_penalties(output.weights, targets != IGNORE_INDEX)
+        mask = targets != IGNORE_INDEX
+        output = self.model.decode(inputs, memory, None, bool(self.coverage or self.map_entropy), mask)
+        losses, mean = answer_loss(output.logits, targets[mask], self.label_smoothing)
+        terms = {"loss/answer": mean} | self._attention_penalties(output.weights, mask)
         # The expected gradient of log pi is zero, so the reward -log pi has the gradient of the entropy.
-        bonus = 0 if output.log_prob is None else self.entropy * output.log_prob.detach()
+        bonus = 0 if output.log_prob is None else self.entropy * output.log_prob.detach()[mask]
         return self.step_result(output, targets, losses + bonus, terms, self.gamma)
 
     def _draw_captions(self, examples: Captions) -> list[tuple[Tokens, ...]]:
@@ -261,8 +262,9 @@ class CaptionTask(CorpusTask[Captions]):
         for index in range(max(map(len, batch.captions))):
             rows = [row for row, captions in enumerate(batch.captions) if len(captions) > index]
             inputs, targets = self.teacher_forcing([batch.captions[row][index] for row in rows])
-            logits = self.model.decode(inputs, index_rows(memory, torch.tensor(rows))).logits
-            losses.append(cross_entropy(logits, targets)[targets != IGNORE_INDEX])
+            mask = targets != IGNORE_INDEX
+            logits = self.model.decode(inputs, index_rows(memory, torch.tensor(rows)), mask=mask).logits
+            losses.append(cross_entropy(logits, targets[mask]))
         return losses
 
     def _attention_maps(self, memory: Memory, captions: Sequence[Tokens]) -> list[Tensor]:

@@ -88,21 +88,22 @@ class CorpusTask(Task, Generic[Examples_]):
         """Adds the losses of hard attention and returns the result of a training step.
 
         Args:
-            output: of the model.
+            output: of the model, with logits (n, K) of the n targets, row by row.
             targets: (B,) or (B, T) class indices; IGNORE_INDEX where there is no target.
-            losses: the negative log-probability of each target, in the shape of ``targets``.
+            losses: (n,), the negative log-probability of each target.
             terms: the other terms of the loss, by name.
             gamma: discount factor of the rewards of later positions.
             causal: whether a choice affects its own and later positions only.
         """
         mask = targets != IGNORE_INDEX
         if output.log_prob is not None:
-            policy, terms["loss/baseline"] = self._hard_attention_loss(output, -losses, mask, gamma, causal)
+            reward = losses.new_zeros(mask.shape).masked_scatter(mask, -losses.detach())
+            policy, terms["loss/baseline"] = self._hard_attention_loss(output, reward, mask, gamma, causal)
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
         def metrics() -> dict[str, float]:
-            accuracy = self.correct(output, targets)[mask].float().mean()
+            accuracy = self.correct(output, targets[mask]).float().mean()
             return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(accuracy)}
 
         return StepResult(torch.stack(list(terms.values())).sum(), metrics)
@@ -117,7 +118,7 @@ class CorpusTask(Task, Generic[Examples_]):
 
         Args:
             output: of the model, with the log-probability of its choices, (B,) or (B, T).
-            reward: (B,) or (B, T), the log-probability of each target; its gradient is not used.
+            reward: (B,) or (B, T), the log-probability of each target; 0 where there is none.
             mask: whether there is a target, in the shape of ``reward``.
             gamma: discount factor of the rewards of later positions.
             causal: whether a choice affects its own and later positions only.
@@ -127,7 +128,7 @@ class CorpusTask(Task, Generic[Examples_]):
         """
         assert output.log_prob is not None
         rows = len(reward)
-        rewards = torch.where(mask, reward.detach(), 0).view(rows, -1).mT  # (T, B)
+        rewards = reward.view(rows, -1).mT  # (T, B)
         active = mask.mT if output.log_prob.ndim == 2 else torch.ones(1, rows, dtype=torch.bool, device=reward.device)
         if output.log_prob.ndim == 1:
             rewards = rewards.sum(0, keepdim=True)
@@ -180,21 +181,20 @@ def answer_loss(
     """Computes the cross-entropy of each target, and the mean loss with label smoothing.
 
     Args:
-        logits: (..., K).
-        targets: (...) class indices; IGNORE_INDEX where there is no target.
+        logits: (n, K).
+        targets: (n,) class indices.
         smoothing: probability mass that is spread over the first ``num_smoothed`` classes (Szegedy et al. 2016,
             section 7).
         num_smoothed: number of classes with smoothed labels; None for all.
 
     Returns:
-        The losses without smoothing, in the shape of ``targets``; and the mean with smoothing, a scalar.
+        The losses without smoothing, (n,); and the mean with smoothing, a scalar.
     """
-    losses, mask = cross_entropy(logits, targets), targets != IGNORE_INDEX
-    mean = losses.sum() / mask.sum()
+    log_probs = logits.log_softmax(-1)
+    losses = F.nll_loss(log_probs, targets, reduction="none")
+    mean = losses.mean()
     if smoothing:
-        num_smoothed = logits.shape[-1] if num_smoothed is None else num_smoothed
-        uniform = -logits.log_softmax(-1)[..., :num_smoothed].sum(-1)[mask].mean() / num_smoothed
-        mean = mean.lerp(uniform, smoothing)
+        mean = mean.lerp(-log_probs[:, :num_smoothed].mean(), smoothing)
     return losses, mean
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -95,8 +96,9 @@ class TextTask(CorpusTask[Examples]):
 
     def forward(self, step: int) -> StepResult:
         token_ids, lengths, targets = self.make_batch(self.training_batch(step))
-        output = self.model(token_ids, lengths)
-        losses, mean = answer_loss(output.logits, targets)
+        output, mask = self.model(token_ids, lengths), targets != IGNORE_INDEX
+        output = replace(output, logits=output.logits[mask])
+        losses, mean = answer_loss(output.logits, targets[mask])
         return self.step_result(output, targets, losses, {"loss/answer": mean}, causal=self.model.encoder.causal)
 
     @torch.no_grad()

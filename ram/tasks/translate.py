@@ -154,9 +154,11 @@ class TranslateTask(CorpusTask[Examples]):
 
     def forward(self, step: int) -> StepResult:
         batch = self.make_batch(self.training_batch(step))
-        output = self._decode(batch, self._sampled_inputs(batch))
+        mask = batch.targets != IGNORE_INDEX
+        output = self._decode(batch, self._sampled_inputs(batch), mask=mask)
         # Copied words out of vocabulary have no smoothed labels.
-        losses, mean = answer_loss(output.logits, batch.targets, self.label_smoothing, len(self.vocabularies.target))
+        num_smoothed = len(self.vocabularies.target)
+        losses, mean = answer_loss(output.logits, batch.targets[mask], self.label_smoothing, num_smoothed)
         terms = {"loss/answer": mean}
         if self.source_weight:
             assert output.source_logits is not None
@@ -170,10 +172,12 @@ class TranslateTask(CorpusTask[Examples]):
         """Returns which predictions are correct; predicting the unknown word is not."""
         return super().correct(output, targets) & (targets != UNKNOWN)
 
-    def _decode(self, batch: Batch, decoder_inputs: Tensor, need_weights: bool = False) -> ModelOutput:
+    def _decode(
+        self, batch: Batch, decoder_inputs: Tensor, need_weights: bool = False, mask: Tensor | None = None
+    ) -> ModelOutput:
         """Runs the model on the sources of a batch."""
         sources = batch.sources
-        return self.model(sources.token_ids, sources.lengths, decoder_inputs, sources.copy_ids, need_weights)
+        return self.model(sources.token_ids, sources.lengths, decoder_inputs, sources.copy_ids, need_weights, mask)
 
     def _sampled_inputs(self, batch: Batch) -> Tensor:
         """Returns the decoder inputs, some of them replaced by samples of the model."""
@@ -199,10 +203,10 @@ class TranslateTask(CorpusTask[Examples]):
         for examples in self.by_length(split):
             batch = self.make_batch(examples)
             has_alignments = examples.alignments is not None and self.vocabularies.word_level
-            output = self._decode(batch, batch.decoder_inputs, need_weights=has_alignments)
             mask = batch.targets != IGNORE_INDEX
-            losses.append(cross_entropy(output.logits, batch.targets)[mask])
-            correct.append(self.correct(output, batch.targets)[mask])
+            output = self._decode(batch, batch.decoder_inputs, has_alignments, mask)
+            losses.append(cross_entropy(output.logits, batch.targets[mask]))
+            correct.append(self.correct(output, batch.targets[mask]))
             if has_alignments and output.weights is not None:
                 rows = [[*row, IGNORE_INDEX] for row in examples.alignments or ()]
                 aligned = pad(rows, self.device, IGNORE_INDEX)[0]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from ram.config import build, check, flatten, override
 from ram.tasks import Task
 from ram.training import checkpoint
 from ram.training.memory import keep_freed_memory
+from ram.training.precision import autocast
 from ram.training.run_folder import RunFolder
 from ram.training.tracker import Tracker
 from ram.training.trainer import Progress, Trainer
 
-_OVERRIDES = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "device", "num_threads")
+_OVERRIDES = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "device", "precision", "num_threads")
 
 
 class Job:
@@ -41,13 +43,16 @@ class Job:
         torch.set_num_threads(config.num_threads)
         keep_freed_memory()
         self.config = config
+        # Runs of versions without the option have computed in float32.
+        self._autocast = partial(autocast, config.get("precision", "float32"), config.device)
+        self._autocast()  # refuses a precision before the data is loaded
         self.trainer: Trainer = build(config.trainer)
         self.optimizer: Callable[[list[dict[str, Any]]], Optimizer] = build(config.optimizer)
         self.task: Task = build(config.task)
 
     @property
     def digest(self) -> str:
-        """Hash of the configuration without budget and device; identifies the checkpoints of a run."""
+        """Hash of the configuration without budget, device and precision; identifies the checkpoints of a run."""
         options = {name: value for name, value in flatten(self.config).items() if name not in _OVERRIDES}
         return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
@@ -60,7 +65,8 @@ class Job:
         state = checkpoint.load(run.best, self.config.device)
         checkpoint.load_weights(self.task, state, run.best)
         self.task.eval()
-        measured = {f"test/{name}": value for name, value in self.task.evaluate("test").items()}
+        with self._autocast():
+            measured = {f"test/{name}": value for name, value in self.task.evaluate("test").items()}
         return measured | {f"validation/{self.task.monitor}": state["progress"]["best"]}
 
     def start(self, run: RunFolder, overrides: list[str]) -> dict[str, Any]:
@@ -90,10 +96,11 @@ class Job:
         with closing(Tracker(run.path, start or 0)) as tracker:
             tracker.text("config", OmegaConf.to_yaml(self.config))
             progress = self.trainer.fit(
-                self.task, self.optimizer, tracker, run.checkpoints, self.digest, start is not None
+                self.task, self.optimizer, tracker, run.checkpoints, self.digest, start is not None, self._autocast
             )
             metrics = self.test(run)
-            pictures = self.task.pictures("test")
+            with self._autocast():
+                pictures = self.task.pictures("test")
             tracker.pictures(pictures, progress.step, "test")
             tracker.save_pictures(pictures)
             record = metrics | self._summary(progress, metrics) | {"commit": commit}

@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -115,6 +115,7 @@ class Trainer:
         checkpoints: Path,
         run: str = "",
         resume: bool = False,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> Progress:
         """Trains until the budget is spent or patience runs out.
 
@@ -125,12 +126,14 @@ class Trainer:
             checkpoints: the folder of ``last.pt`` (to resume), ``best.pt`` and ``best.safetensors``.
             run: identifies the configuration; a checkpoint of another one is refused.
             resume: continue from ``last.pt``.
+            autocast: creates the context of every forward pass; see :func:`ram.training.precision.autocast`.
 
         Raises:
             InputError: if the optimizer rejects its options, or ``last.pt`` cannot be resumed.
             TrainingStopped: on a loss or weight that is not finite, or on an interrupt.
         """
         self._task, self._tracker, self._checkpoints, self._run = task, tracker, checkpoints, run
+        self._autocast = autocast
         groups = task.parameter_groups()
         self._parameters = [value for group in groups for value in group["params"]]
         try:
@@ -198,7 +201,8 @@ class Trainer:
         task.progress = step / total
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * _SCHEDULES[self.schedule](task.progress)
-        result = task(step)
+        with self._autocast():
+            result = task(step)
         if not math.isfinite(float(result.loss.detach())):
             terms = {name: value for name, value in result.metrics().items() if name.startswith("loss/")}
             broken = [name for name, value in terms.items() if not math.isfinite(value)]
@@ -237,9 +241,10 @@ class Trainer:
         task, progress = self._task, self._progress
         if not all(value.isfinite().all() for value in self._parameters):
             raise self._not_finite("a weight", progress.step - 1)
-        self._average.gather_statistics(range(max(0, progress.step - _STATISTICS_STEPS), progress.step))
+        with self._autocast():
+            self._average.gather_statistics(range(max(0, progress.step - _STATISTICS_STEPS), progress.step))
         task.eval()
-        with self._average.applied():
+        with self._average.applied(), self._autocast():
             measured = task.evaluate("validation")
             self._tracker.scalars({f"validation/{name}": value for name, value in measured.items()}, progress.step)
             if draw:

@@ -38,3 +38,10 @@ def test_objects_without_tensors_are_returned_unchanged() -> None:
     assert index_rows(5, torch.tensor([0])) == 5
     assert index_rows((), torch.tensor([0])) == ()
     assert index_rows(Leaf, torch.tensor([0])) is Leaf  # a class is not an instance
+
+
+def test_a_tensor_that_occurs_twice_is_indexed_once() -> None:
+    keys = torch.randn(3, 2)
+    first, (second, other) = index_rows((keys, [keys, keys.clone()]), torch.tensor([2, 0]))
+    assert first is second and first is not other
+    assert torch.equal(first, keys[[2, 0]]) and torch.equal(other, first)

@@ -90,7 +90,9 @@ class MarkovDecoder(Decoder):
         super().__init__(sizes)
         self.output_size = sizes.inputs
 
-    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+    def forward(
+        self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False, lengths: Any = None
+    ) -> DecoderOutput:
         return DecoderOutput(inputs, state)
 
 
@@ -101,7 +103,9 @@ class RepeatingDecoder(Decoder):
         super().__init__(sizes)
         self.output_size = sizes.vectors
 
-    def forward(self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False) -> DecoderOutput:
+    def forward(
+        self, inputs: Tensor, memory: Memory, state: Any = None, need_weights: bool = False, lengths: Any = None
+    ) -> DecoderOutput:
         first = 0 if state is None else state
         steps = torch.arange(first, first + inputs.shape[1]).expand(len(inputs), -1)
         within = steps < memory.lengths[:, None]
