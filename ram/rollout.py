@@ -23,6 +23,7 @@ from ram.agent import RecurrentAttention
 from ram.distributions import Distribution
 from ram.networks import CoreOutput, RandomLocation
 from ram.reinforce import Rollout
+from ram.training.distributed import global_mean
 
 Behavior = Literal["greedy", "sampled", "random"]
 """Choices of an evaluation: modes of the policies, samples of them, or modes with uniformly random locations."""
@@ -41,7 +42,8 @@ class GlimpseRollout(Rollout):
     """Episodes of glimpses.
 
     Attributes:
-        entropy: a scalar, the mean entropy of the scored choices in nats, summed over their kinds; with gradient.
+        entropies: for every kind of choice its entropy in nats, (T, B) or a scalar, with gradient; and a mask (T, B),
+            True where the choice is scored.
         components: the terms of the reward by name, (T, B) each; empty if the reward has no terms.
         logits: (A, B, K), of the answers after the A looks at which answers are due; with gradient. None where the
             environment gives no labels: answers are then sampled, and part of ``log_prob``.
@@ -52,7 +54,7 @@ class GlimpseRollout(Rollout):
         actions: the T actions sent to the environment.
     """
 
-    entropy: Tensor
+    entropies: Sequence[tuple[Tensor, Tensor]]
     components: Mapping[str, Tensor]
     logits: Tensor | None
     targets: Tensor | None
@@ -60,6 +62,11 @@ class GlimpseRollout(Rollout):
     sample: Tensor
     moved: Tensor
     actions: Sequence[Mapping[str, Tensor]]
+
+    def entropy(self) -> Tensor:
+        """Returns the mean entropy of the scored choices in nats, summed over their kinds; with gradient."""
+        first, *others = [_masked_mean(values, mask) for values, mask in self.entropies]
+        return sum(others, first)
 
     def num_glimpses(self) -> Tensor:
         """Returns the number of looks of every row: (B,) float32."""
@@ -196,17 +203,17 @@ def _score(env: GlimpseVectorEnv, location: nn.Module, steps: list[_Step], actio
     stacked = {name: torch.stack([step[name] for step in steps if name in step]) for name in names}
     features, sample, mask = stacked["features"], stacked["sample"], stacked["moved"]
     policy = location(features, torch.arange(len(steps), device=features.device))
-    log_prob, entropy = policy.log_prob(sample), _masked_mean(policy.entropy(), mask)
+    log_prob, entropies = policy.log_prob(sample), [(policy.entropy(), mask)]
     for kind in ("stop", "answer"):
         if f"{kind}/mask" in stacked:
             scored = stacked[f"{kind}/mask"]
             log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, stacked[f"{kind}/log_prob"], 0)
-            entropy = entropy + _masked_mean(stacked[f"{kind}/entropy"], scored)
+            entropies.append((stacked[f"{kind}/entropy"], scored))
             mask = mask | scored
     return GlimpseRollout(
         **{name: stacked[name] for name in ("features", "active", "reward", "location", "sample", "moved")},
         log_prob=log_prob,
-        entropy=entropy,
+        entropies=entropies,
         mask=mask,
         components={name: value for name, value in stacked.items() if name.startswith("reward/")},
         logits=stacked.get("logits"),
@@ -217,8 +224,9 @@ def _score(env: GlimpseVectorEnv, location: nn.Module, steps: list[_Step], actio
 
 
 def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of the values where ``mask`` is True; 0 if it is nowhere."""
-    return (values * mask).sum() / mask.sum().clamp(min=1)
+    """Returns the mean of the values where ``mask`` is True, over all processes; 0 if it is nowhere."""
+    count = mask.sum()
+    return global_mean((values * mask).sum() / count.clamp(min=1), count)
 
 
 def evaluate_episodes(
