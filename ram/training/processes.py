@@ -80,7 +80,7 @@ def run(num_processes: int, function: Callable[..., Result], *arguments: Any) ->
         return function(*arguments)
     if world().size > 1:  # started by torchrun
         return _lead(function, *arguments)
-    with _started(num_processes):
+    with started(num_processes):
         return _lead(function, *arguments)
 
 
@@ -148,7 +148,7 @@ def _dismissing() -> Iterator[None]:
 
 
 @contextmanager
-def _started(size: int) -> Iterator[None]:
+def started(size: int) -> Iterator[None]:
     """Starts processes 1 to ``size`` - 1 on this machine. They end with the context, or with this process."""
     store = TCPStore(_HOST, 0, size, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
@@ -197,7 +197,7 @@ def _check_alive(processes: list[SpawnProcess], wait: float = 0.0) -> None:
 
 
 def _work(rank: int, size: int, port: int) -> None:
-    """The main function of a process that :func:`_started` has started."""
+    """The main function of a process that :func:`started` has started."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     store = TCPStore(_HOST, port, size, is_master=False)
     store.set(f"ready/{rank}", "")
