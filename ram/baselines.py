@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.validation import check_probability
+from ram.distributed import average, global_mean
 from ram.distributions import full_precision
 from ram.reinforce import BaselineOutput, Rollout
 
@@ -59,7 +60,8 @@ class MovingAverageBaseline(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
         if self.training:
-            self.mean.lerp_(returns[rollout.active].mean(), 1 - self.decay)
+            mean = global_mean(returns[rollout.active].mean(), rollout.active.sum())
+            self.mean.lerp_(average(mean), 1 - self.decay)
             self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
         return BaselineOutput(value, returns.new_zeros(()))
 
@@ -80,7 +82,8 @@ class LearnedBaseline(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         features = rollout.features if self.backprop_into_core else rollout.features.detach()
         value = self._value(features)
-        return BaselineOutput(value.detach(), (value - returns)[rollout.active].square().mean())
+        loss = (value - returns)[rollout.active].square().mean()
+        return BaselineOutput(value.detach(), global_mean(loss, rollout.active.sum()))
 
     @full_precision
     def _value(self, features: Tensor) -> Tensor:

@@ -65,6 +65,8 @@ def check(config: DictConfig) -> None:
         raise InputError(f"init must be null or the folder of a run, got {plain['init']!r}.")
     check_integer("seed", plain.get("seed"), 0)
     check_integer("num_threads", plain.get("num_threads"), 1)
+    if plain.get("num_processes", 1) != "auto":
+        check_integer("num_processes", plain.get("num_processes", 1), 1)
     # env and task last: they refer to the other groups, whose options should be named as the user gave them.
     for group in sorted(plain, key=lambda name: ("env", "task").index(name) if name in ("env", "task") else -1):
         for name, node in _walk(plain[group], str(group)):

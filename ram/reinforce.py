@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from ram.distributed import global_mean
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -137,10 +139,12 @@ def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """Returns the policy-gradient surrogate loss, summed over the steps and averaged over the episodes.
 
+    With several processes the average is over the episodes of all; see :func:`global_mean`.
+
     Args:
         log_prob: (T, B), with gradient.
         advantage: (T, B); its gradient is not used.
         mask: (T, B) bool, the choices that are scored.
     """
     scored = torch.where(mask, log_prob * advantage.detach(), 0)
-    return -scored.sum(0).mean()
+    return -global_mean(scored.sum(0).mean(), scored.shape[1])

@@ -20,6 +20,7 @@ from envs import GlimpseVectorEnv
 from envs.random import RowRandom
 from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
+from ram.distributed import global_mean
 from ram.distributions import Distribution
 from ram.networks import CoreOutput, RandomLocation
 from ram.reinforce import Rollout
@@ -42,7 +43,8 @@ class GlimpseRollout(Rollout):
     """Episodes of glimpses.
 
     Attributes:
-        entropy: a scalar, the mean entropy of the scored choices in nats, summed over their kinds; with gradient.
+        entropies: for every kind of choice its entropy in nats, (T, B) or a scalar, with gradient; and a mask (T, B),
+            True where the choice is scored.
         components: the terms of the reward by name, (T, B) each; empty if the reward has no terms.
         logits: (A, B, K), of the answers after the A looks at which answers are due; with gradient. None where the
             environment gives no labels: answers are then sampled, and part of ``log_prob``.
@@ -53,7 +55,7 @@ class GlimpseRollout(Rollout):
         actions: the T actions sent to the environment.
     """
 
-    entropy: Tensor
+    entropies: Sequence[tuple[Tensor, Tensor]]
     components: Mapping[str, Tensor]
     logits: Tensor | None
     targets: Tensor | None
@@ -61,6 +63,11 @@ class GlimpseRollout(Rollout):
     sample: Tensor
     moved: Tensor
     actions: Sequence[Mapping[str, Tensor]]
+
+    def entropy(self) -> Tensor:
+        """Returns the mean entropy of the scored choices in nats, summed over their kinds; with gradient."""
+        first, *others = [_masked_mean(values, mask) for values, mask in self.entropies]
+        return sum(others, first)
 
     def num_glimpses(self) -> Tensor:
         """Returns the number of looks of every row: (B,) float32."""
@@ -197,14 +204,13 @@ def _score(
     features, action_features = unroll.features()
     sample, mask = stacked["sample"], stacked["moved"]
     policy = location(features, torch.arange(len(steps), device=features.device))
-    log_prob, entropy = policy.log_prob(sample), _masked_mean(policy.entropy(), mask)
+    log_prob, entropies = policy.log_prob(sample), [(policy.entropy(), mask)]
     for kind, network, given in (("stop", agent.stop, features), ("answer", agent.action, action_features)):
         if kind in stacked:
             assert network is not None
             policy, scored = network(given), stacked[f"{kind}/mask"]
-            kind_log_prob = policy.log_prob(stacked[kind])
-            log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, kind_log_prob, 0)
-            entropy = entropy + _masked_mean(policy.entropy().expand_as(kind_log_prob), scored)
+            log_prob = torch.where(mask, log_prob, 0) + torch.where(scored, policy.log_prob(stacked[kind]), 0)
+            entropies.append((policy.entropy(), scored))
             mask = mask | scored
     logits = None
     if "targets" in stacked:
@@ -215,7 +221,7 @@ def _score(
         **{name: stacked[name] for name in ("active", "reward", "location", "sample", "moved")},
         features=features,
         log_prob=log_prob,
-        entropy=entropy,
+        entropies=entropies,
         mask=mask,
         components={name: value for name, value in stacked.items() if name.startswith("reward/")},
         logits=logits,
@@ -226,8 +232,9 @@ def _score(
 
 
 def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of the values where ``mask`` is True; 0 if it is nowhere."""
-    return (values * mask).sum() / mask.sum().clamp(min=1)
+    """Returns the mean of the values where ``mask`` is True, over all processes; 0 if it is nowhere."""
+    count = mask.sum()
+    return global_mean((values * mask).sum() / count.clamp(min=1), count)
 
 
 def evaluate_episodes(

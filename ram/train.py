@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from envs.errors import InputError
-from ram.config import config_folder
+from ram.config import check, config_folder
+from ram.training import processes
 from ram.training.command_line import assignments, format_metrics, import_from_current_folder, report_errors
-from ram.training.job import Job, repeat, resume
+from ram.training.job import earlier_config, resume, start
 from ram.training.run_folder import RunFolder
 from ram.training.trainer import TrainingStopped
 
@@ -28,7 +31,7 @@ def _compose(config: DictConfig) -> None:
     folder = Path(settings.runtime.output_dir)
     try:
         run = RunFolder.create(folder)  # rejects a used folder before anything is loaded
-        _print(run, Job(config).start(run, list(settings.overrides.task)))
+        _train(start, config, run, list(settings.overrides.task))
     except (InputError, TrainingStopped) as error:
         if settings.mode is not RunMode.MULTIRUN:
             sys.exit(f"Error: {error}")
@@ -36,7 +39,11 @@ def _compose(config: DictConfig) -> None:
         _failed.append(str(folder))
 
 
-def _print(run: RunFolder, record: dict[str, Any]) -> None:
+def _train(function: Callable[..., dict[str, Any]], config: DictConfig, run: RunFolder, *arguments: object) -> None:
+    """Starts or resumes a run in as many processes as the configuration says, and prints its metrics."""
+    check(config)
+    config.num_processes = processes.resolve_num_processes(config)
+    record = processes.run(config.num_processes, function, config, run, *arguments)
     shown = {name: value for name, value in record.items() if name != "higher_is_better"}
     print(f"{format_metrics(shown)}\n  {run.path}")
 
@@ -46,21 +53,31 @@ def main() -> None:
     import_from_current_folder()
     if {"-h", "--help"} & set(sys.argv):
         sys.argv[1:] = ["--help"]  # Hydra would compose the other arguments first
-    arguments = sys.argv[1:]
-    with report_errors():
-        if not any(argument.startswith(("resume=", "repeat=")) for argument in arguments):
-            _failed.clear()
-            _compose()
-            if _failed:
-                sys.exit(f"Error: {len(_failed)} of the jobs failed: {', '.join(_failed)}.")
-            return
-        options = assignments(arguments)
-        if {"resume", "repeat"} <= options.keys():
-            raise InputError("Give either resume=DIR or repeat=DIR, not both.")
-        if "resume" in options:
-            _print(*resume(Path(options.pop("resume")), options))
-        else:
-            _print(*repeat(Path(options.pop("repeat")), options))
+    with report_errors(), processes.joined() as is_first:
+        if is_first:
+            _run_command(sys.argv[1:])
+
+
+def _run_command(arguments: list[str]) -> None:
+    if not any(argument.startswith(("resume=", "repeat=")) for argument in arguments):
+        _failed.clear()
+        _compose()
+        if _failed:
+            sys.exit(f"Error: {len(_failed)} of the jobs failed: {', '.join(_failed)}.")
+        return
+    options = assignments(arguments)
+    if {"resume", "repeat"} <= options.keys():
+        raise InputError("Give either resume=DIR or repeat=DIR, not both.")
+    command = "resume" if "resume" in options else "repeat"
+    folder = Path(options.pop(command))
+    run = RunFolder.open(folder)
+    config = earlier_config(run, options, f"{command}={folder}")
+    if command == "resume":
+        _train(resume, config, run, list(options))
+        return
+    overrides = [*run.read_overrides(), *(f"{name}={value}" for name, value in options.items())]
+    new = RunFolder(folder.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
+    _train(start, config, new, overrides)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ class StepResult:
     Attributes:
         loss: a scalar, with gradient.
         metrics: computes the metrics of the step by name; the terms of the loss are named ``loss/...``. It is called
-            only on steps that are logged.
+            only on steps that are logged. With several processes the trainer averages the metrics over them.
     """
 
     loss: Tensor
@@ -55,9 +55,12 @@ Artifact = np.ndarray | Animation | str | Embedding
 class Task(nn.Module, ABC):
     """Base class of tasks: the interface that the trainer uses. Batch and noise are functions of (seed, step).
 
+    With several processes each computes its share of the batch; see :mod:`ram.distributed`. All of them call
+    ``forward``, :meth:`evaluate` and :meth:`diagnostics`; :meth:`pictures` is called in process 0 only.
+
     Attributes:
         steps_per_epoch: training steps in which every example is used once.
-        examples_per_step: distinct examples per step.
+        examples_per_step: distinct examples per step, over all processes.
         unit: the plural noun for examples.
         monitor: the metric of ``evaluate("validation")`` that selects the best checkpoint.
         progress: completed fraction of the budget, in [0, 1]; the trainer sets it before every step.

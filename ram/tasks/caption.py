@@ -20,6 +20,7 @@ from ram.captioning.captioner import Captioner
 from ram.corpora import CaptionCorpus, Captions, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.vocabulary import END, SPECIAL, Vocabulary, build_vocabulary, teacher_forcing_batch
+from ram.distributed import global_mean, parallel_map, total
 from ram.inference.captions import ImageCaptioner, decoder_inputs, generate, max_caption_length, to_float
 from ram.inference.text import check_length
 from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
@@ -134,18 +135,17 @@ class CaptionTask(CorpusTask[Captions]):
         self.model.anneal(self.progress)
         images = to_float(examples.images.to(self.device))
         if self.augmentation is not None:
-            rows = torch.arange(len(images), device=self.device)
+            rows = torch.arange(len(images), device=self.device) + self.first_row(step)
             images = self.augmentation(images, RowRandom(rows + self.seed * 2**32, torch.full_like(rows, step)))
         if self.reward is None:
-            return self._cross_entropy_step(images, examples)
+            return self._cross_entropy_step(images, self._draw_captions(examples, step))
         return self._self_critical_step(images, examples)
 
     def teacher_forcing(self, captions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """Returns decoder inputs and targets of captions; see :func:`ram.corpora.vocabulary.teacher_forcing_batch`."""
         return teacher_forcing_batch([self.vocabulary.encode(caption) for caption in captions], self.device)
 
-    def _cross_entropy_step(self, images: Tensor, examples: Captions) -> StepResult:
-        captions = self._draw_captions(examples)
+    def _cross_entropy_step(self, images: Tensor, captions: Sequence[Sequence[Tokens]]) -> StepResult:
         (inputs, targets), memory = self.teacher_forcing(list(chain(*captions))), self.model.encode(images)
         if max(self.captions_per_image, self.rollouts) > 1:
             rows = [image for image, some in enumerate(captions) for _ in range(len(some) * self.rollouts)]
@@ -159,10 +159,10 @@ class CaptionTask(CorpusTask[Captions]):
         bonus = 0 if output.log_prob is None else self.entropy * output.log_prob.detach()[mask]
         return self.step_result(output, targets, losses + bonus, terms, self.gamma)
 
-    def _draw_captions(self, examples: Captions) -> list[tuple[Tokens, ...]]:
+    def _draw_captions(self, examples: Captions, step: int) -> list[tuple[Tokens, ...]]:
         """Draws a caption of every image, and returns it with those that follow it, cyclically."""
         drawn = []
-        for captions, share in zip(examples.captions, torch.rand(len(examples)).tolist(), strict=True):
+        for captions, share in zip(examples.captions, self.uniform(step).tolist(), strict=True):
             first = int(share * len(captions))
             drawn.append((captions[first:] + captions[:first])[: self.captions_per_image])
         return drawn
@@ -171,12 +171,13 @@ class CaptionTask(CorpusTask[Captions]):
         """Computes the coverage and entropy penalties of attention weights (B, T, N), over the words in ``mask``."""
         terms = {}
         if self.coverage and weights is not None:
-            total = (weights * mask[..., None]).sum(1)
-            terms["loss/coverage"] = self.coverage * (1 - total).square().mean()
+            sums = (weights * mask[..., None]).sum(1)
+            terms["loss/coverage"] = self.coverage * global_mean((1 - sums).square().mean(), len(sums))
         if self.map_entropy:
             if weights is None or not _is_soft(weights):
                 raise InputError("task.map_entropy needs soft attention with normalized weights: set it to 0.")
-            terms["loss/map_entropy"] = self.map_entropy * self.progress * entropy(weights)[mask].mean()
+            mean = global_mean(entropy(weights)[mask].mean(), mask.sum())
+            terms["loss/map_entropy"] = self.map_entropy * self.progress * mean
         return terms
 
     def _self_critical_step(self, images: Tensor, examples: Captions) -> StepResult:
@@ -218,17 +219,19 @@ class CaptionTask(CorpusTask[Captions]):
         image gets a caption of the training image whose encoding is nearest.
         """
         examples = self.split(split)
-        captions = self.generate(examples)
+        captions = self.map_parts(self.generate, examples)
         metrics = self._caption_metrics(captions, examples)
         if split == "test":
             nearest = self._caption_metrics(self._nearest_captions(examples), examples)
             metrics |= {f"nearest_{name}": value for name, value in nearest.items()}
-        losses, maps = [], []
-        for rows in torch.arange(len(examples)).split(EVALUATION_BATCH_SIZE):
+
+        def losses_and_maps(rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
             batch = examples.select(rows.tolist())
             memory = self.model.encode(to_float(batch.images.to(self.device)))
-            losses += self._token_losses(memory, batch)
-            maps += self._attention_maps(memory, [captions[row] for row in rows])
+            return self._token_losses(memory, batch), self._attention_maps(memory, [captions[row] for row in rows])
+
+        batches = parallel_map(losses_and_maps, torch.arange(len(examples)).split(EVALUATION_BATCH_SIZE))
+        losses, maps = (list(chain(*parts)) for parts in zip(*batches, strict=True))
         metrics["perplexity"] = float(torch.cat(losses).double().mean().exp())
         if maps:
             named: list[Any] = [()] * len(maps)
@@ -241,7 +244,8 @@ class CaptionTask(CorpusTask[Captions]):
     def evaluate_generation(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
         """Measures generated captions by BLEU, ROUGE-L, CIDEr-D and the metrics of the corpus."""
         examples = self.split(split)
-        return self._caption_metrics(self.generate(examples, beam_size), examples)
+        captions = self.map_parts(lambda part: self.generate(part, beam_size), examples)
+        return self._caption_metrics(captions, examples)
 
     def generate(self, examples: Captions, beam_size: int | None = None) -> list[Tokens]:
         """Generates the best caption of every image by beam search."""
@@ -264,7 +268,7 @@ class CaptionTask(CorpusTask[Captions]):
             inputs, targets = self.teacher_forcing([batch.captions[row][index] for row in rows])
             mask = targets != IGNORE_INDEX
             logits = self.model.decode(inputs, index_rows(memory, torch.tensor(rows)), mask=mask).logits
-            losses.append(cross_entropy(logits, targets[mask]))
+            losses.append(cross_entropy(logits, targets[mask]).cpu())
         return losses
 
     def _attention_maps(self, memory: Memory, captions: Sequence[Tokens]) -> list[Tensor]:
@@ -345,7 +349,8 @@ def self_critical_loss(
     last_step_reward = F.pad(reward[None], (0, 0, targets.shape[1] - 1, 0))  # (T, B)
     features = output.features.transpose(0, 1)
     rollout = Rollout(features, log_prob.mT, mask.mT, mask.mT, last_step_reward, group)
-    return reinforce(rollout, greedy_baseline).policy_loss * len(reward) / mask.sum()
+    rows = total(torch.tensor(len(reward), device=mask.device))
+    return reinforce(rollout, greedy_baseline).policy_loss * rows / total(mask.sum())
 
 
 def _check_options(gamma: float, reward: Any, augmentation: Any, **weights: float) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from envs.validation import check_positive_integers
 from ram.baselines import Baseline
 from ram.corpora import Captions, Examples
 from ram.corpora.batches import EVALUATION_BATCH_SIZE, Batches
+from ram.distributed import Result, global_mean, parallel_map, total, world
 from ram.reinforce import Rollout, reinforce
 from ram.sequence.interfaces import ModelOutput
 from ram.tasks import StepResult, Task
@@ -31,7 +33,7 @@ class CorpusTask(Task, Generic[Examples_]):
 
     Args:
         corpus: the data set.
-        batch_size: texts per step.
+        batch_size: texts per step, over all processes.
         min_count: minimum number of occurrences of a word in training; other words are unknown.
         policy_weight: weight of the loss of hard attention.
         seed: of weights, batches and noise.
@@ -72,9 +74,29 @@ class CorpusTask(Task, Generic[Examples_]):
         return self._splits[split]
 
     def training_batch(self, step: int) -> Examples_:
-        """Returns the examples of a training step and seeds all noise that follows by (seed, step)."""
-        torch.manual_seed(((self.seed << 32) + step) % 2**63)
-        return self.split("train").select(self._batches(step))
+        """Returns the examples of a training step that this process computes, and seeds all noise that follows.
+
+        The seed is a function of (seed, step, rank): dropout and sampled choices are those of a single process in
+        distribution only.
+        """
+        torch.manual_seed(self._noise_seed(step) ^ (world().rank << 48))
+        indices = self._batches(step)
+        return self.split("train").select([indices[row] for row in world().share(len(indices))])
+
+    def _noise_seed(self, step: int) -> int:
+        return ((self.seed << 32) + step) % 2**63
+
+    def first_row(self, step: int) -> int:
+        """Returns the number of this process's first example in the batch of a training step."""
+        return world().share(len(self._batches(step))).start
+
+    def uniform(self, step: int) -> Tensor:
+        """Returns a number in [0, 1) for each example of :meth:`training_batch`, the same as in a single process."""
+        count, rank = len(self._batches(step)), world().rank
+        # Process 0 continues the seeded generator, as dropout does.
+        generator = torch.Generator().manual_seed(self._noise_seed(step)) if rank else None
+        share = world().share(count)
+        return torch.rand(count, generator=generator)[share.start : share.stop]
 
     def step_result(
         self,
@@ -133,14 +155,14 @@ class CorpusTask(Task, Generic[Examples_]):
         if output.log_prob.ndim == 1:
             rewards = rewards.sum(0, keepdim=True)
         elif not causal:  # the total reward at the end, so that it is the return of every choice
-            total = rewards.sum(0, keepdim=True)
-            rewards = torch.cat([torch.zeros_like(rewards[1:]), total])
+            rewards = torch.cat([torch.zeros_like(rewards[1:]), rewards.sum(0, keepdim=True)])
         features = output.features
         features = features.transpose(0, 1) if features.ndim == 3 else features.expand(len(rewards), -1, -1)
         group = torch.arange(rows, device=reward.device) // self.rollouts
         rollout = Rollout(features, output.log_prob.view(rows, -1).mT, active, active, rewards, group)
         estimate = reinforce(rollout, self.baseline, gamma)
-        return estimate.policy_loss * rows / mask.sum(), estimate.baseline_loss
+        row_count = total(torch.tensor(rows, device=reward.device))
+        return estimate.policy_loss * row_count / total(mask.sum()), estimate.baseline_loss
 
     def correct(self, output: ModelOutput, targets: Tensor) -> Tensor:
         """Returns which predictions are correct, in the shape of ``targets``."""
@@ -150,13 +172,25 @@ class CorpusTask(Task, Generic[Examples_]):
         """Refuses the state of a task with other words, classes or images."""
         check_vocabulary_unchanged(state, self.get_extra_state())
 
-    def by_length(self, split: Split) -> Iterator[Examples_]:
-        """Yields all examples of a split in batches of similar length."""
+    def map_by_length(self, function: Callable[[Examples_], Result], split: Split) -> list[Result]:
+        """Returns the results of batches of similar length, which are all examples of a split.
+
+        Args:
+            function: see :func:`ram.distributed.parallel_map`.
+            split: the split.
+        """
         examples = self.split(split)
         lengths = self.lengths(examples)
         order = sorted(range(len(lengths)), key=lambda index: lengths[index])
-        for start in range(0, len(order), EVALUATION_BATCH_SIZE):
-            yield examples.select(order[start : start + EVALUATION_BATCH_SIZE])
+        batches = [
+            order[start : start + EVALUATION_BATCH_SIZE] for start in range(0, len(order), EVALUATION_BATCH_SIZE)
+        ]
+        return parallel_map(lambda indices: function(examples.select(indices)), batches)
+
+    def map_parts(self, function: Callable[[Examples_], Sequence[Result]], examples: Examples_) -> list[Result]:
+        """Returns one result for every example; each process computes a part of them."""
+        parts = world().parts(len(examples))
+        return list(chain(*parallel_map(lambda part: function(examples.select(part)), parts)))
 
 
 def check_vocabulary_unchanged(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
@@ -178,7 +212,7 @@ def check_vocabulary_unchanged(saved: Mapping[str, Any], present: Mapping[str, A
 def answer_loss(
     logits: Tensor, targets: Tensor, smoothing: float = 0.0, num_smoothed: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Computes the cross-entropy of each target, and the mean loss with label smoothing.
+    """Computes the cross-entropy of each target, and the mean loss with label smoothing; see :func:`global_mean`.
 
     Args:
         logits: (n, K).
@@ -195,7 +229,7 @@ def answer_loss(
     mean = losses.mean()
     if smoothing:
         mean = mean.lerp(-log_probs[:, :num_smoothed].mean(), smoothing)
-    return losses, mean
+    return losses, global_mean(mean, len(targets))
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from envs.splits import IGNORE_INDEX, Split
 from envs.validation import check_positive_integers
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
+from ram.distributed import global_mean, parallel_map, world
 from ram.inference.glimpse import GlimpsePredictor
 from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.reinforce import Estimate, policy_gradient_variance, reinforce
@@ -57,7 +59,7 @@ class GlimpseTask(Task):
             and ``autoreset_mode``.
         agent: builds the agent; called with the entries of ``env.interface``.
         baseline: builds the baseline; called with ``feature_size`` and ``rollouts_per_image``.
-        batch_size: distinct images per step.
+        batch_size: distinct images per step, over all processes.
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
         weights: weights of the loss terms.
@@ -88,7 +90,8 @@ class GlimpseTask(Task):
         self.gamma, self.weights = gamma, weights or LossWeights()
         self._row_seed, self.device = _row_seed(seed), torch.device(device)
         self._build = env
-        self.env = self._env("train", batch_size * rollouts_per_image, rollouts_per_image)
+        self._share = world().share(batch_size)  # the images of the batch that this process computes
+        self.env = self._env("train", len(self._share) * rollouts_per_image, rollouts_per_image, self._share.start)
         self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
         self._epoch = -1
         images = len(self.env.scenes)
@@ -132,11 +135,13 @@ class GlimpseTask(Task):
         loss = estimate.policy_loss + self.weights.baseline * estimate.baseline_loss
         terms = {"loss/policy": estimate.policy_loss, "loss/baseline": estimate.baseline_loss}
         if rollout.logits is not None and rollout.targets is not None:
-            terms["loss/answer"] = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
+            mean = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
+            terms["loss/answer"] = global_mean(mean, (rollout.targets != IGNORE_INDEX).sum())
             loss = loss + self.weights.answer * terms["loss/answer"]
+        entropy = rollout.entropy()
         if self.weights.entropy:
-            loss = loss - self.weights.entropy * rollout.entropy
-        return StepResult(loss, lambda: self._metrics(rollout, estimate, terms))
+            loss = loss - self.weights.entropy * entropy
+        return StepResult(loss, lambda: self._metrics(rollout, estimate, terms | {"policy/entropy": entropy}))
 
     @torch.no_grad()
     def _metrics(self, rollout: GlimpseRollout, estimate: Estimate, terms: Mapping[str, Tensor]) -> dict[str, float]:
@@ -146,7 +151,6 @@ class GlimpseTask(Task):
             **estimate.metrics(),
             "train/return": rollout.reward.sum(0).mean(),
             **{name: value.sum(0).mean() for name, value in rollout.components.items()},
-            "policy/entropy": rollout.entropy,
             "policy/clamped": (rollout.sample[rollout.moved].abs() > 1).any(-1).float().mean(),
         }
         if rollout.logits is not None and rollout.targets is not None:
@@ -183,9 +187,19 @@ class GlimpseTask(Task):
         Returns:
             The metrics of every trajectory, then those of the averaged class probabilities: the error, if any.
         """
+        images = len(self._evaluation_env(split).scenes)
+        sums = partial(self._sums, split, behavior, trajectories)
+        parts = parallel_map(sums, world().parts(images))
+        return [
+            {name: sum(total[name] for total in totals) / images for name in totals[0]}
+            for totals in zip(*parts, strict=True)
+        ]
+
+    def _sums(self, split: Split, behavior: Behavior, trajectories: int, images: range) -> list[dict[str, float]]:
+        """Computes the sums over some images of the metrics that :meth:`_evaluate` returns."""
         env = self._evaluation_env(split)
         totals = [defaultdict[str, float](float) for _ in range(trajectories + 1)]
-        for index, mask in _batches(len(env.scenes), env.num_envs, self.device):
+        for index, mask in _batches(images, env.num_envs, self.device):
             rollouts = [
                 evaluate_episodes(self.agent, env, index, _EVALUATION_SEED, behavior, trajectory)
                 for trajectory in range(trajectories)
@@ -201,7 +215,7 @@ class GlimpseTask(Task):
                 for total, each in zip(totals, [*probabilities, torch.stack(probabilities).mean(0)], strict=True):
                     wrong = ((each.argmax(-1) != targets) & (targets != IGNORE_INDEX)).any(0)
                     total["error"] += 100 * float((wrong & mask).sum())
-        return [{name: value / len(env.scenes) for name, value in total.items()} for total in totals]
+        return [dict(total) for total in totals]
 
     def diagnostics(self, step: int) -> dict[str, float]:
         """Computes the variance of an episode's policy gradient with respect to the location network.
@@ -238,7 +252,7 @@ class GlimpseTask(Task):
         frames = glimpse_frames(env, index, evaluate_episodes(self.agent, env, index, _EVALUATION_SEED).actions)
         locations = [
             evaluate_episodes(self.agent, all_images, index, _EVALUATION_SEED).location[:, mask]
-            for index, mask in _batches(len(all_images.scenes), all_images.num_envs, self.device)
+            for index, mask in _batches(range(len(all_images.scenes)), all_images.num_envs, self.device)
         ]
         return {
             "glimpses.png": frames[-1],
@@ -268,8 +282,10 @@ class GlimpseTask(Task):
         seed = _row_seed(arguments["seed"])
         return GlimpsePredictor(arguments["env"], agent.to(device).eval(), **extra, seed=seed, device=device)
 
-    def _env(self, split: Split, num_envs: int, rollouts_per_image: int = 1, **options: Any) -> GlimpseVectorEnv:
-        """Builds a seeded environment."""
+    def _env(
+        self, split: Split, num_envs: int, rollouts_per_image: int = 1, first_image: int = 0, **options: Any
+    ) -> GlimpseVectorEnv:
+        """Builds a seeded environment; its first row is that of image ``first_image`` of a training batch."""
         env = self._build(
             num_envs=num_envs,
             split=split,
@@ -279,29 +295,35 @@ class GlimpseTask(Task):
             autoreset_mode=AutoresetMode.DISABLED,
             **options,
         )
-        env.reset(seed=self._row_seed if split == "train" else _EVALUATION_SEED)
+        first_row = first_image * rollouts_per_image
+        env.reset(seed=self._row_seed + first_row if split == "train" else _EVALUATION_SEED)
         return env
 
     def _evaluation_env(self, split: Split) -> GlimpseVectorEnv:
         if split not in self._evaluation_envs:
             images = len(self._env(split, num_envs=1).scenes)
-            self._evaluation_envs[split] = self._env(split, num_envs=min(_EVALUATION_ROWS, images))
+            rows = max(map(len, world().parts(images)))
+            self._evaluation_envs[split] = self._env(split, num_envs=min(_EVALUATION_ROWS, rows))
         return self._evaluation_envs[split]
 
     def _noise(self, step: int, env: GlimpseVectorEnv | None = None) -> Noise:
         """Draws the noise of the choices of a training step."""
-        env = env or self.env
-        rows = torch.arange(env.num_envs, device=self.device) + self._row_seed
+        first_row = self._row_seed
+        if env is None:
+            env = self.env
+            first_row += self._share.start * env.rollouts_per_image
+        rows = torch.arange(env.num_envs, device=self.device) + first_row
         return draw_noise(RowRandom(rows, torch.full_like(rows, step)), env)
 
     def _batch(self, step: int) -> Tensor:
-        """Returns the images of a training step, a slice of the permutation of its epoch: (batch_size,) int64."""
+        """Returns the images of a training step, a slice of the permutation of its epoch: (images,) int64."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch != epoch:
             seed, key = torch.tensor([[self._row_seed], [epoch]], device=self.device)
             self._order = RowRandom(seed, key).bits("order", len(self.env.scenes))[0].argsort()
             self._epoch = epoch
-        return self._order[position * self.examples_per_step :][: self.examples_per_step]
+        first = position * self.examples_per_step
+        return self._order[first + self._share.start : first + self._share.stop]
 
 
 def _row_seed(seed: int) -> int:
@@ -309,8 +331,8 @@ def _row_seed(seed: int) -> int:
     return seed << 24
 
 
-def _batches(images: int, rows: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields image numbers (rows,) and a mask (rows,) bool that is True once for every number below ``images``."""
-    for start in range(0, images, rows):
+def _batches(images: range, rows: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields image numbers (rows,) and a mask (rows,) bool that is True once for every number in ``images``."""
+    for start in range(images.start, images.stop, rows):
         index = torch.arange(start, start + rows, device=device)
-        yield index.clamp(max=images - 1), index < images
+        yield index.clamp(max=images.stop - 1), index < images.stop

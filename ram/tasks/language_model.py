@@ -77,7 +77,7 @@ class LanguageModelTask(TextTask):
         losses = torch.cat([losses for _, _, losses in self.predictions(split)])
         metrics = {"perplexity": float(losses.double().mean().exp())}
         if self.answer_after is not None:
-            answers = self._answers(self.split(split))
+            answers = self.map_parts(self._answers, self._questions(split))
             wrong = sum(prediction != reference for _, reference, prediction in answers)
             metrics["error"] = 100 * wrong / len(answers)
         return metrics
@@ -90,25 +90,29 @@ class LanguageModelTask(TextTask):
         lines = [" ".join(self.vocabulary.decode(token_ids)) for token_ids in sampled]
         artifacts = super().pictures(split) | {"samples.txt": "\n".join(lines) + "\n"}
         if self.answer_after is not None:
-            examples = self.split(split)
-            indices = [index for index, text in enumerate(examples.texts) if self.answer_after in text]
-            lines = []
-            for question, reference, prediction in self._answers(examples.select(indices[:_NUM_ANSWERS])):
+            questions, lines = self._questions(split), list[str]()
+            questions = questions.select(range(min(_NUM_ANSWERS, len(questions))))
+            for question, reference, prediction in self._answers(questions):
                 correction = "" if prediction == reference else f"   (reference: {' '.join(reference)})"
                 lines.append(f"{' '.join(question)} {' '.join(prediction)}{correction}")
             artifacts["answers.txt"] = "\n".join(lines) + "\n"
         return artifacts
 
+    def _questions(self, split: Split) -> Examples:
+        """Returns the texts of a split that have a question."""
+        examples = self.split(split)
+        indices = [index for index, text in enumerate(examples.texts) if self.answer_after in text]
+        if not indices:
+            raise InputError(f"No text of the corpus contains task.answer_after={self.answer_after!r}: set it to null.")
+        return examples.select(indices)
+
     def _answers(self, examples: Examples) -> list[tuple[Tokens, Tokens, Tokens]]:
-        """Returns question, reference and greedily decoded answer of every text with a question."""
+        """Returns question, reference and greedily decoded answer of texts with a question."""
         assert self.answer_after is not None
         by_length: dict[int, list[tuple[Tokens, Tokens]]] = defaultdict(list)
         for text in examples.texts:
-            if self.answer_after in text:
-                end = text.index(self.answer_after) + 1
-                by_length[end].append((text[:end], text[end:]))
-        if not by_length:
-            raise InputError(f"No text of the corpus contains task.answer_after={self.answer_after!r}: set it to null.")
+            end = text.index(self.answer_after) + 1
+            by_length[end].append((text[:end], text[end:]))
         answers = []
         for pairs in by_length.values():
             prompts = [[START, *self.vocabulary.encode(question)] for question, _ in pairs]

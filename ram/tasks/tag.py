@@ -39,7 +39,7 @@ class TagTask(TextTask):
 
     def evaluate(self, split: Split) -> dict[str, float]:
         """Returns the error in percent of the words, and the macro-averaged F1 of the labels in percent."""
-        predicted, targets, _ = (torch.cat(parts).cpu() for parts in zip(*self.predictions(split), strict=True))
+        predicted, targets, _ = (torch.cat(parts) for parts in zip(*self.predictions(split), strict=True))
         count = len(self.classes)
         confusion = (targets * count + predicted).bincount(minlength=count**2).view(count, count).float()
         f1 = 2 * confusion.diag() / (confusion.sum(0) + confusion.sum(1)).clamp(min=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -102,13 +102,16 @@ class TextTask(CorpusTask[Examples]):
         return self.step_result(output, targets, losses, {"loss/answer": mean}, causal=self.model.encoder.causal)
 
     @torch.no_grad()
-    def predictions(self, split: Split) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yields predictions, targets and losses in nats of a split, (n,) each, batch by batch."""
-        for examples in self.by_length(split):
+    def predictions(self, split: Split) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Returns predictions, targets and losses in nats of every batch of a split, (n,) each, on the CPU."""
+
+        def predict(examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
             token_ids, lengths, targets = self.make_batch(examples)
             logits = self.model(token_ids, lengths).logits
-            mask = targets != IGNORE_INDEX
-            yield logits.argmax(-1)[mask], targets[mask], cross_entropy(logits, targets)[mask]
+            mask, losses = targets != IGNORE_INDEX, cross_entropy(logits, targets)
+            return logits.argmax(-1)[mask].cpu(), targets[mask].cpu(), losses[mask].cpu()
+
+        return self.map_by_length(predict, split)
 
     @torch.no_grad()
     def pictures(self, split: Split) -> dict[str, Artifact]:

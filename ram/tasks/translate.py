@@ -19,6 +19,7 @@ from ram.corpora.batches import pad
 from ram.corpora.subwords import Subwords
 from ram.corpora.vocabulary import PADDING, UNKNOWN, teacher_forcing_batch
 from ram.corpora.vocabulary_pair import SourceBatch, VocabularyPair, target_tokens
+from ram.distributed import global_mean
 from ram.inference.text import check_length
 from ram.inference.translation import Generated, TextTranslator, generate
 from ram.metrics.translation import bleu_and_chrf, signatures
@@ -164,8 +165,9 @@ class TranslateTask(CorpusTask[Examples]):
             assert output.source_logits is not None
             token_ids = batch.sources.token_ids
             token_ids = token_ids.masked_fill(token_ids == PADDING, IGNORE_INDEX)
-            source_loss = cross_entropy(output.source_logits, token_ids).sum() / (token_ids != IGNORE_INDEX).sum()
-            terms["loss/source"] = self.source_weight * source_loss
+            count = (token_ids != IGNORE_INDEX).sum()
+            source_loss = cross_entropy(output.source_logits, token_ids).sum() / count
+            terms["loss/source"] = self.source_weight * global_mean(source_loss, count)
         return self.step_result(output, batch.targets, losses, terms, self.gamma)
 
     def correct(self, output: ModelOutput, targets: Tensor) -> Tensor:
@@ -199,30 +201,33 @@ class TranslateTask(CorpusTask[Examples]):
         Of teacher forcing: perplexity, accuracy in percent, and for corpora with alignments the share of aligned target
         words in percent whose largest attention weight is on another source word.
         """
-        losses, correct, misaligned = [], [], []
-        for examples in self.by_length(split):
-            batch = self.make_batch(examples)
-            has_alignments = examples.alignments is not None and self.vocabularies.word_level
-            mask = batch.targets != IGNORE_INDEX
-            output = self._decode(batch, batch.decoder_inputs, has_alignments, mask)
-            losses.append(cross_entropy(output.logits, batch.targets[mask]))
-            correct.append(self.correct(output, batch.targets[mask]))
-            if has_alignments and output.weights is not None:
-                rows = [[*row, IGNORE_INDEX] for row in examples.alignments or ()]
-                aligned = pad(rows, self.device, IGNORE_INDEX)[0]
-                misaligned.append((output.weights.argmax(-1) != aligned)[aligned >= 0])
+        batches = self.map_by_length(self._teacher_forcing, split)
+        losses, correct, misaligned = (torch.cat(parts) for parts in zip(*batches, strict=True))
         metrics = {
-            "perplexity": float(torch.cat(losses).double().mean().exp()),
-            "accuracy": 100 * float(torch.cat(correct).float().mean()),
+            "perplexity": float(losses.double().mean().exp()),
+            "accuracy": 100 * float(correct.float().mean()),
         }
-        if misaligned:
-            metrics["alignment_error"] = 100 * float(torch.cat(misaligned).float().mean())
+        if len(misaligned):
+            metrics["alignment_error"] = 100 * float(misaligned.float().mean())
         return metrics | self.evaluate_generation(split)
+
+    def _teacher_forcing(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
+        """Computes the loss of every target, whether it is predicted, and whether each aligned target is misaligned."""
+        batch = self.make_batch(examples)
+        has_alignments = examples.alignments is not None and self.vocabularies.word_level
+        mask, misaligned = batch.targets != IGNORE_INDEX, torch.empty(0, dtype=torch.bool)
+        output = self._decode(batch, batch.decoder_inputs, has_alignments, mask)
+        if has_alignments and output.weights is not None:
+            aligned = pad([[*row, IGNORE_INDEX] for row in examples.alignments or ()], self.device, IGNORE_INDEX)[0]
+            misaligned = (output.weights.argmax(-1) != aligned)[aligned >= 0]
+        targets = batch.targets[mask]
+        losses, correct = cross_entropy(output.logits, targets), self.correct(output, targets)
+        return losses.cpu(), correct.cpu(), misaligned.cpu()
 
     def evaluate_generation(self, split: Split, beam_size: int | None = None) -> dict[str, float]:
         """Returns exact matches in percent, BLEU and chrF of the best hypotheses of the search."""
         examples = self.split(split)
-        predictions = self._predictions(examples, beam_size)
+        predictions = self.map_parts(lambda part: self._predictions(part, beam_size), examples)
         metrics = {"exact": 100 * sum(self._exact(predictions, examples)) / len(predictions)}
         return metrics | (bleu_and_chrf(predictions, self._references(examples)) if self.bleu else {})
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import closing
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch.optim import Optimizer
 
 from envs.errors import InputError
 from ram.config import build, check, flatten, override
+from ram.distributed import agree, gather, use_local_device, world
 from ram.tasks import Task
 from ram.training import checkpoint
 from ram.training.memory import keep_freed_memory
@@ -25,11 +25,21 @@ from ram.training.run_folder import RunFolder
 from ram.training.tracker import Tracker
 from ram.training.trainer import Progress, Trainer
 
-_OVERRIDES = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "device", "precision", "num_threads")
+_OVERRIDES = (
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.patience",
+    "device",
+    "precision",
+    "num_threads",
+    "num_processes",
+)
 
 
 class Job:
     """The trainer, the optimizer and the task of a configuration.
+
+    With several processes each builds the job of the same configuration and calls the same methods; process 0 writes.
 
     Args:
         config: the whole composed configuration.
@@ -39,6 +49,7 @@ class Job:
     """
 
     def __init__(self, config: DictConfig) -> None:
+        use_local_device(config.device)
         check(config)
         torch.set_num_threads(config.num_threads)
         keep_freed_memory()
@@ -76,11 +87,15 @@ class Job:
             run: the folder of the records.
             overrides: the options given on the command line, to be recorded.
         """
+        agree(self._load_initial_weights)
+        if world().rank == 0:
+            run.write_config(self.config, overrides)
+        return self.train(run)
+
+    def _load_initial_weights(self) -> None:
         if self.config.init is not None:
             path = RunFolder.open(Path(self.config.init)).best
             checkpoint.load_initial_weights(self.task, checkpoint.load(path, self.config.device), path)
-        run.write_config(self.config, overrides)
-        return self.train(run)
 
     def train(self, run: RunFolder, start: int | None = None) -> dict[str, Any]:
         """Trains, evaluates the best weights on the test split, and writes all records.
@@ -92,13 +107,13 @@ class Job:
         Returns:
             The content of ``metrics.json``.
         """
+        if world().rank > 0:
+            self._fit_and_test(run, None, start)
+            return {}
         commit = run.commit  # of the code that is loaded now; the checkout may change during training
         with closing(Tracker(run.path, start or 0)) as tracker:
             tracker.text("config", OmegaConf.to_yaml(self.config))
-            progress = self.trainer.fit(
-                self.task, self.optimizer, tracker, run.checkpoints, self.digest, start is not None, self._autocast
-            )
-            metrics = self.test(run)
+            progress, metrics = self._fit_and_test(run, tracker, start)
             with self._autocast():
                 pictures = self.task.pictures("test")
             tracker.pictures(pictures, progress.step, "test")
@@ -106,6 +121,16 @@ class Job:
             record = metrics | self._summary(progress, metrics) | {"commit": commit}
             tracker.finish(flatten(self.config), record)
         return record
+
+    def _fit_and_test(
+        self, run: RunFolder, tracker: Tracker | None, start: int | None
+    ) -> tuple[Progress, dict[str, float]]:
+        """Trains and evaluates the best weights; see :meth:`train`."""
+        progress = self.trainer.fit(
+            self.task, self.optimizer, tracker, run.checkpoints, self.digest, start is not None, self._autocast
+        )
+        gather(None)  # the checkpoint is written now
+        return progress, self.test(run)
 
     def _summary(self, progress: Progress, metrics: dict[str, float]) -> dict[str, Any]:
         """Returns what ``metrics.json`` holds besides the metrics."""
@@ -115,6 +140,7 @@ class Job:
             "monitor": task.monitor,
             "higher_is_better": [name for name in metrics if task.higher_is_better(name.partition("/")[2])] + [speed],
             "seed": self.config.seed,
+            "num_processes": world().size,
             "parameters": sum(value.numel() for value in task.parameters() if value.requires_grad),
             "steps": progress.step,
             "epochs": progress.step / task.steps_per_epoch,
@@ -125,34 +151,52 @@ class Job:
         }
 
 
-def resume(folder: Path, options: dict[str, str]) -> tuple[RunFolder, dict[str, Any]]:
-    """Continues a run in its folder, with another budget or device if ``options`` name them.
+def start(config: DictConfig, run: RunFolder, overrides: list[str]) -> dict[str, Any]:
+    """Trains a configuration in a new run folder and returns the content of ``metrics.json``; see :meth:`Job.start`."""
+    job = agree(lambda: Job(config))
+    agree(lambda: RunFolder.create(run.path) if world().rank == 0 else run)
+    return job.start(run, overrides)
 
-    Returns:
-        The run folder and the content of ``metrics.json``.
+
+def resume(config: DictConfig, run: RunFolder, names: list[str]) -> dict[str, Any]:
+    """Continues a run in its folder and returns the content of ``metrics.json``.
+
+    Args:
+        config: from :func:`earlier_config`.
+        run: the folder.
+        names: the options in which ``config`` differs from that of the run.
     """
-    run = RunFolder.open(folder)
-    config = run.read_config()
-    override(config, options, _OVERRIDES, f"resume={folder}")
+    job, progress, has_ended = agree(lambda: _load(config, run))
+    if world().rank == 0:
+        if has_ended:
+            run.keep_records(progress.step)
+        run.write_resumption(config, names)
+    return job.train(run, progress.step)
+
+
+def _load(config: DictConfig, run: RunFolder) -> tuple[Job, Progress, bool]:
+    """Returns the job of a run to be resumed, its progress, and whether it has ended, but may continue."""
     progress = Progress(**checkpoint.load(run.last)["progress"])
-    job = Job(config)
-    if (run.path / "metrics.json").exists():
-        if job.trainer.is_over(job.task, progress):
-            raise InputError(
-                f"{folder} has ended after {progress.step} steps: raise trainer.max_epochs, or trainer.patience if "
-                "that ended it, to continue."
-            )
-        run.keep_records(progress.step)
-    run.write_resumption(config, list(options))
-    return run, job.train(run, progress.step)
+    job, has_ended = Job(config), (run.path / "metrics.json").exists()
+    if has_ended and job.trainer.is_over(job.task, progress):
+        raise InputError(
+            f"{run.path} has ended after {progress.step} steps: raise trainer.max_epochs, or trainer.patience if "
+            "that ended it, to continue."
+        )
+    return job, progress, has_ended
 
 
-def repeat(folder: Path, options: dict[str, str]) -> tuple[RunFolder, dict[str, Any]]:
-    """Trains the configuration of an earlier run again in a new folder; returns as :func:`resume`."""
-    old = RunFolder.open(folder)
-    config = old.read_config()
-    override(config, options, _OVERRIDES, f"repeat={folder}")
-    job = Job(config)
-    new = RunFolder.create(old.path.parent / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}-repeat")
-    overrides = [*old.read_overrides(), *(f"{name}={value}" for name, value in options.items())]
-    return new, job.start(new, overrides)
+def earlier_config(run: RunFolder, options: dict[str, str], source: str) -> DictConfig:
+    """Returns the configuration of an earlier run with another budget, device or number of processes.
+
+    Args:
+        run: the folder of the run.
+        options: the options to change by name.
+        source: the argument that names the run, for error messages.
+    """
+    config = run.read_config()
+    config.setdefault("num_processes", 1)
+    if world().size > 1:  # torchrun decides
+        config.num_processes = world().size
+    override(config, options, _OVERRIDES, source)
+    return config

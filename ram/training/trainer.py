@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
 from envs.errors import InputError
 from envs.validation import check_choice, check_integer, check_positive, check_positive_integers, check_probability
+from ram.distributed import average, average_metrics, data_parallel, world
 from ram.tasks import StepResult, Task
 from ram.training import checkpoint
 from ram.training.averaging import WeightAverage
+from ram.training.batch_norm import synchronize_batch_norm
 from ram.training.tracker import Tracker
 
 _SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -32,7 +35,7 @@ _STATISTICS_STEPS = 20  # steps over which the statistics of batch normalization
 
 
 class TrainingStopped(RuntimeError):
-    """Training cannot continue; the last good checkpoint is kept."""
+    """Training cannot continue, in any process; the last good checkpoint is kept."""
 
 
 @dataclass
@@ -59,6 +62,8 @@ class Progress:
 @dataclass
 class Trainer:
     """Trains a task within a budget of epochs or steps.
+
+    With several processes each trains on its share of every batch, and process 0 writes all records.
 
     Args:
         max_epochs: largest number of passes over the training split.
@@ -111,7 +116,7 @@ class Trainer:
         self,
         task: Task,
         build_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
-        tracker: Tracker,
+        tracker: Tracker | None,
         checkpoints: Path,
         run: str = "",
         resume: bool = False,
@@ -122,7 +127,7 @@ class Trainer:
         Args:
             task: the task to train.
             build_optimizer: builds the optimizer from parameter groups.
-            tracker: the log of the run.
+            tracker: the log of the run; None in processes other than 0.
             checkpoints: the folder of ``last.pt`` (to resume), ``best.pt`` and ``best.safetensors``.
             run: identifies the configuration; a checkpoint of another one is refused.
             resume: continue from ``last.pt``.
@@ -140,6 +145,8 @@ class Trainer:
             self._optimizer = build_optimizer(groups)
         except (TypeError, ValueError) as error:
             raise InputError(f"optimizer: {error}.") from error
+        synchronize_batch_norm(task)
+        self._training_step = data_parallel(task)
         self._rates = [group["lr"] * group["lr_scale"] for group in self._optimizer.param_groups]
         self._average = WeightAverage(task, self.average_decay)
         self._progress = self._resume() if resume else Progress()
@@ -160,11 +167,13 @@ class Trainer:
         return progress
 
     def _save(self, name: str) -> None:
-        """Writes ``name``.pt: the hash of the run, the task, averages, optimizer and progress.
+        """Writes ``name``.pt in process 0: the hash of the run, the task, averages, optimizer and progress.
 
         There is no generator state, because batches and noise are functions of (seed, step).
         """
         self._progress.seconds = time.perf_counter() - self._start
+        if self._tracker is None:
+            return
         state = {"run": self._run, "task": self._task.state_dict(), "average": self._average.state_dict()}
         state |= {"optimizer": self._optimizer.state_dict(), "progress": asdict(self._progress)}
         checkpoint.save(self._checkpoints / f"{name}.pt", state)
@@ -175,11 +184,12 @@ class Trainer:
         self._start = time.perf_counter() - progress.seconds
         self._restart_clock()
         self._postfix: dict[str, str] = {}
+        self._share_stopping = 0.0  # of the processes that are interrupted, when it was last exchanged
         examples, done = total * task.examples_per_step, progress.step * task.examples_per_step
-        self._bar = tqdm(
-            total=examples, initial=done, unit=f" {task.unit}", unit_scale=True, dynamic_ncols=True, mininterval=0.5
-        )
-        with self._bar, _interrupts() as interrupted:
+        options: dict[str, Any] = {"unit_scale": True, "dynamic_ncols": True, "mininterval": 0.5}
+        options["disable"] = self._tracker is None
+        self._bar = tqdm(total=examples, initial=done, unit=f" {task.unit}", **options)
+        with self._bar, _interrupts() as self._interrupted:
             while not self.is_over(task, progress):
                 self._step(progress.step, total)
                 finished, epochs = progress.step == total, progress.step / task.steps_per_epoch
@@ -187,9 +197,10 @@ class Trainer:
                     draw = self.picture_every > 0 and (finished or epochs % self.picture_every == 0)
                     self._evaluate(draw)
                 if self.diagnose_every and (progress.step == 1 or epochs % self.diagnose_every == 0):
-                    self._tracker.scalars(task.diagnostics(progress.step), progress.step)
+                    self._track(task.diagnostics(progress.step))
                     self._restart_clock()
-                if interrupted() and not finished:
+                if self._is_stopping() and not finished:
+                    self._check_weights()
                     self._save("last")
                     raise TrainingStopped(
                         f"Interrupted after step {progress.step}: the state is saved in {self._checkpoints}."
@@ -202,11 +213,10 @@ class Trainer:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * _SCHEDULES[self.schedule](task.progress)
         with self._autocast():
-            result = task(step)
-        if not math.isfinite(float(result.loss.detach())):
-            terms = {name: value for name, value in result.metrics().items() if name.startswith("loss/")}
-            broken = [name for name, value in terms.items() if not math.isfinite(value)]
-            raise self._not_finite(" and ".join(broken) or "the loss", step)
+            result = self._training_step(step)
+        # Reading the loss waits for an accelerator; the weights are checked before they are saved.
+        if result.loss.device.type == "cpu" or step % self.log_every == 0:
+            self._check_loss(result, step)
         self._optimizer.zero_grad()
         result.loss.backward()
         if step % self.log_every == 0:
@@ -218,10 +228,36 @@ class Trainer:
         self._progress.step += 1
         self._bar.update(task.examples_per_step)
 
+    def _check_loss(self, result: StepResult, step: int) -> None:
+        """Raises TrainingStopped if the loss is not finite; exchanges whether a process is to stop."""
+        loss = result.loss.detach().float()
+        value, self._share_stopping = average(torch.stack([loss, torch.full_like(loss, self._interrupted())])).tolist()
+        if not math.isfinite(value):
+            terms = average_metrics(result.metrics())
+            broken = [name for name, value in terms.items() if name.startswith("loss/") and not math.isfinite(value)]
+            raise self._not_finite(" and ".join(broken) or "the loss", step)
+
+    def _is_stopping(self) -> bool:
+        """Returns whether any process is interrupted; the same in all."""
+        return self._interrupted() if world().size == 1 else self._share_stopping > 0
+
+    def _check_weights(self) -> None:
+        """Raises TrainingStopped if a weight is not finite."""
+        if not all(value.isfinite().all() for value in self._parameters):
+            raise self._not_finite("a weight", self._progress.step - 1)
+
+    def _track(self, metrics: Mapping[str, float]) -> None:
+        """Logs metrics of the present step in process 0."""
+        if self._tracker is not None:
+            self._tracker.scalars(metrics, self._progress.step)
+
     def _log(self, result: StepResult, step: int) -> None:
         """Logs the metrics of a step, the gradient before it is clipped, and the speed since the last call."""
         task = self._task
-        metrics = {"loss/total": float(result.loss.detach())} | result.metrics() | _gradient_norms(task)
+        metrics = average_metrics({"loss/total": float(result.loss.detach())} | result.metrics())
+        if self._tracker is None:
+            return
+        metrics |= _gradient_norms(task)
         metrics["optimizer/lr"] = self._optimizer.param_groups[0]["lr"]
         start, first = self._clock
         if step > first:
@@ -239,19 +275,18 @@ class Trainer:
             draw: whether to log pictures.
         """
         task, progress = self._task, self._progress
-        if not all(value.isfinite().all() for value in self._parameters):
-            raise self._not_finite("a weight", progress.step - 1)
+        self._check_weights()
         with self._autocast():
             self._average.gather_statistics(range(max(0, progress.step - _STATISTICS_STEPS), progress.step))
         task.eval()
         with self._average.applied(), self._autocast():
             measured = task.evaluate("validation")
-            self._tracker.scalars({f"validation/{name}": value for name, value in measured.items()}, progress.step)
-            if draw:
+            self._track({f"validation/{name}": value for name, value in measured.items()})
+            if draw and self._tracker is not None:
                 self._tracker.pictures(task.pictures("validation"), progress.step, "validation")
             value, best = measured[task.monitor], progress.best
             better = best is None or (value > best if task.maximize else value < best)
-            if better:
+            if better and self._tracker is not None:
                 checkpoint.save_weights(self._checkpoints / "best.safetensors", task)
         task.train()
         if better:
