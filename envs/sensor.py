@@ -218,10 +218,10 @@ class GlimpseSensor:
     the image are zero. The sensor has no parameters and processes a whole batch at once.
 
     A location is (x, y); -1 and 1 are the centers of the border pixels, so x = -1 is column 0 and x = 1 column W - 1.
-    A window of s pixels around the column c = (x + 1) / 2 * (W - 1) starts at the column c - (s - 1) / 2 rounded
-    half up, all in float32. Fractions less than 1/1024 below a half are rounded up as well: a window of even size
-    around the center of a pixel is exactly between two columns, and rounding errors must not decide. Locations outside
-    [-1, 1] are clamped.
+    A window of s pixels around the column c = (x + 1) / 2 * (W - 1) starts at the column c - (s - 1) / 2 rounded half
+    up: at floor(c + 1/2) - (s - 1) / 2 if s is odd, else at floor(c) + 1 - s / 2. c is float32. Fractions less than
+    1/1024 below the next integer are rounded up as well: a window of even size around the center of a pixel is exactly
+    between two columns, and rounding errors must not decide. Locations outside [-1, 1] are clamped.
 
     Args:
         patch_size: height and width of a patch in pixels, one number or (height, width); at least 1. It may be larger
