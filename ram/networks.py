@@ -33,9 +33,6 @@ class GlimpseNetwork(nn.Module):
         patch_features: width of h_g.
         location_features: width of h_l.
         output_size: width of g.
-
-    Attributes:
-        input_scale: scale of the patches.
     """
 
     def __init__(
@@ -74,9 +71,6 @@ class ContextNetwork(nn.Module):
         context_shape: (C, h, w) of the coarse view.
         output_size: width of the core.
         channels: number of channels of the first convolution; the others have twice as many.
-
-    Attributes:
-        input_scale: scale of the view.
     """
 
     def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
@@ -357,6 +351,9 @@ class BoxNetwork(LocationNetwork):
         self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = 0.04
     ) -> None:
         super().__init__(feature_size, hidden_size, std, final_std, backprop_into_core=True)
+        # All sides begin at the center: where the left one is on the right of the right one, no sample has a reward.
+        for value in self.mean[-2].parameters():
+            nn.init.zeros_(value)
 
 
 class StopNetwork(nn.Module):

@@ -12,7 +12,7 @@ from envs.images import ImageSet
 from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
 from ram.initialization import InputScale, initialize_relu
-from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
+from ram.networks import BoxNetwork, ContextNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 from ram.training import checkpoint
 from tests.ram.glimpse_tasks import build_task, random_images
@@ -52,6 +52,11 @@ def test_hidden_layers_before_outputs_keep_the_mean_square() -> None:
     torch.manual_seed(0)
     network = LocationNetwork(400, hidden_size=300)
     assert _rms(network.mean[:2](torch.randn(100, 400))) == pytest.approx(1, rel=0.1)
+
+
+def test_the_sides_of_a_box_begin_at_the_center() -> None:
+    for network in (BoxNetwork(4), BoxNetwork(4, hidden_size=3)):
+        assert not network(torch.randn(9, 4)).mean.any()
 
 
 def test_the_context_keeps_its_scale_up_to_the_tanh() -> None:
