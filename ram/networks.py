@@ -351,9 +351,9 @@ class BoxNetwork(LocationNetwork):
         self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = 0.04
     ) -> None:
         super().__init__(feature_size, hidden_size, std, final_std, backprop_into_core=True)
-        # All sides begin at the center: where the left one is on the right of the right one, no sample has a reward.
+        # The sides begin near the center: if left and right are exchanged by more than ``std``, no sample has a reward.
         for value in self.mean[-2].parameters():
-            nn.init.zeros_(value)
+            value.data.mul_(0.25)
 
 
 class StopNetwork(nn.Module):
