@@ -33,9 +33,6 @@ class GlimpseNetwork(nn.Module):
         patch_features: width of h_g.
         location_features: width of h_l.
         output_size: width of g.
-
-    Attributes:
-        input_scale: scale of the patches.
     """
 
     def __init__(
@@ -74,9 +71,6 @@ class ContextNetwork(nn.Module):
         context_shape: (C, h, w) of the coarse view.
         output_size: width of the core.
         channels: number of channels of the first convolution; the others have twice as many.
-
-    Attributes:
-        input_scale: scale of the view.
     """
 
     def __init__(self, context_shape: tuple[int, ...], output_size: int, channels: int = 16) -> None:
@@ -360,6 +354,9 @@ class BoxNetwork(LocationNetwork):
         self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = 0.04
     ) -> None:
         super().__init__(feature_size, hidden_size, std, final_std, backprop_into_core=True)
+        # The sides begin near the center: if left and right are exchanged by more than ``std``, no sample has a reward.
+        for value in self.mean[-2].parameters():
+            value.data.mul_(0.25)
 
 
 class StopNetwork(nn.Module):

@@ -219,7 +219,10 @@ OBJECTS = [
 ]
 EXPERIMENTS = {
     "search": [*OBJECTS, "scenes.size=24", "reward=target_distance", "env.num_glimpses=3"],
-    "locate": [*OBJECTS, "scenes.size=16", "scenes.clutter_size=4", "env.num_glimpses=2"],
+    "locate": [
+        *(*OBJECTS, "scenes.size=16", "scenes.clutter_size=4"),
+        *("env.num_glimpses=2", "task.agent.box.std=0.3", "task.agent.box.final_std=null"),
+    ],
     "sequences": [
         *(*OBJECTS, "scenes.size=24", "env.context_size=8"),
         *("env.num_glimpses=4", "answers.glimpses_per_answer=1"),

@@ -12,7 +12,7 @@ from envs.images import ImageSet
 from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
 from ram.initialization import InputScale, initialize_relu
-from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
+from ram.networks import BoxNetwork, ContextNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 from ram.training import checkpoint
 from tests.ram.glimpse_tasks import build_task, random_images
@@ -52,6 +52,12 @@ def test_hidden_layers_before_outputs_keep_the_mean_square() -> None:
     torch.manual_seed(0)
     network = LocationNetwork(400, hidden_size=300)
     assert _rms(network.mean[:2](torch.randn(100, 400))) == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("hidden_size", [0, 256])
+def test_the_sides_of_a_box_begin_near_the_center(hidden_size: int) -> None:
+    torch.manual_seed(0)
+    assert 0 < _rms(BoxNetwork(256, hidden_size)(torch.randn(100, 256)).mean) < 0.2
 
 
 def test_the_context_keeps_its_scale_up_to_the_tanh() -> None:

@@ -256,6 +256,7 @@ def test_a_box_network_may_have_a_hidden_layer() -> None:
     torch.manual_seed(0)
     network, features = BoxNetwork(3, hidden_size=5).double(), torch.randn(6, 3, dtype=torch.float64)
     first, last = network.mean[0], network.mean[2]
+    torch.nn.init.normal_(last.weight)
     hidden = (features @ first.weight.T + first.bias).clamp(min=0)
     torch.testing.assert_close(network(features).mean, (hidden @ last.weight.T + last.bias).tanh())
 
@@ -263,6 +264,7 @@ def test_a_box_network_may_have_a_hidden_layer() -> None:
 def test_the_gradient_of_a_box_flows_into_the_features() -> None:
     features = torch.randn(3, 4, requires_grad=True)
     network = BoxNetwork(4)
+    torch.nn.init.normal_(network.mean[0].weight)
     policy = network(features)
     policy.log_prob(torch.zeros(3, 4)).sum().backward()
     # d log N(0; m, s) / dm = -m / s^2 and d tanh(a) / da = 1 - tanh(a)^2, so through the weights:

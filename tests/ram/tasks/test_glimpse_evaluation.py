@@ -28,7 +28,7 @@ def test_evaluation_counts_every_image_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", 7)
     task = build_task()
     images = random_images()
-    env = task._env("test", 40)
+    env = task._env("validation", 40)
     env.reset(seed=task._row_seed)
     answers = evaluate_episodes(task.agent, env, torch.arange(40), task._row_seed).logits[-1].argmax(-1)
     expected = 100 * (answers != images.labels).float().mean().item()
