@@ -215,8 +215,10 @@ def _score(
     logits = None
     if "targets" in stacked:
         assert agent.action is not None
+        # All logits, because selecting features would cost a copy of the gradient of all features.
+        logits = agent.action(action_features).logits
         due = [number for number, step in enumerate(steps) if "targets" in step]
-        logits = agent.action(action_features if len(due) == len(steps) else action_features[due]).logits
+        logits = logits if len(due) == len(steps) else logits[due]
     return GlimpseRollout(
         **{name: stacked[name] for name in ("active", "reward", "location", "sample", "moved")},
         features=features,

@@ -123,10 +123,10 @@ class _Backward(torch.autograd.Function):
         inputs, places, hidden, merged, features, *parameters = ctx.saved_tensors
         patch, _, _, _, merge, _, core, _, recurrent = parameters
         # Through the core, from the last step to the first.
-        into = torch.empty_like(features)  # the gradient of W_g g_t + W_h h_{t-1} + b
-        _relu_backward(gradient[-1], features[-1], into[-1])
+        into = gradient.clone()  # becomes the gradient of W_g g_t + W_h h_{t-1} + b
+        later = _relu_backward(into[-1], features[-1])
         for step in range(len(features) - 2, -1, -1):
-            _relu_backward(torch.addmm(gradient[step], into[step + 1], recurrent), features[step], into[step])
+            later = _relu_backward(into[step].addmm_(later, recurrent), features[step])
         recurrent_gradient = into[1:].flatten(0, 1).T @ features[:-1].flatten(0, 1)
         # Through the glimpse network, all steps at once.
         inputs, places, hidden, merged, into = (each.flatten(0, 1) for each in (inputs, places, hidden, merged, into))
@@ -138,8 +138,6 @@ class _Backward(torch.autograd.Function):
         return *[None] * 5, *gradients, recurrent_gradient
 
 
-def _relu_backward(gradient: Tensor, output: Tensor, out: Tensor | None = None) -> Tensor:
-    """Returns the gradient of the input of a ReLU from that of its output."""
-    return torch.ops.aten.threshold_backward.grad_input(
-        gradient, output, 0, grad_input=gradient if out is None else out
-    )
+def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
+    """Turns the gradient of the output of a ReLU into that of its input, in place."""
+    return torch.ops.aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
