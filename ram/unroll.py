@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,14 +20,14 @@ class Unroll:
         step: :meth:`ram.agent.RecurrentAttention.step` of the agent.
     """
 
-    def __init__(self, step: Any) -> None:
+    def __init__(self, step: Callable[..., CoreOutput]) -> None:
         self._step = step
         self._state: tuple[State | None, ...] | None = None
         self._outputs: list[CoreOutput] = []
 
     def step(self, observation: Mapping[str, Any]) -> CoreOutput:
-        """Processes one observation of B rows; without gradient where :meth:`features` gives it."""
-        output: CoreOutput = self._step(observation, self._state)
+        """Processes one observation of B rows. Losses are computed from :meth:`features`, which have a gradient."""
+        output = self._step(observation, self._state)
         self._state = output.state
         self._outputs.append(output)
         return output
@@ -44,9 +44,9 @@ class BatchedUnroll(Unroll):
     """One episode of the networks of Mnih et al. (2014), whose gradients are computed for all looks at once.
 
     The gradient does not flow through the sampled locations, so that the glimpse networks of different looks are
-    independent. The weight gradients of an episode are then single matrix products over T * B rows, and of the backward
-    pass only h_{t-1} = ReLU(W_h h_t + ...) is computed step by step. The results equal those of :class:`Unroll` up to
-    rounding.
+    independent. The weight gradients of an episode are then single matrix products over T * B rows, and only the
+    backward pass through h_t = ReLU(W_h h_{t-1} + ...) is computed step by step. The results equal those of
+    :class:`Unroll` up to rounding.
 
     Args:
         glimpse: the glimpse network.
