@@ -30,6 +30,7 @@ class AnswerSchedule:
         is_supervised: whether the annotation ``label`` holds the correct answers.
         label_shape: the shape of the label of one scene, () or (A,); None if not supervised.
         num_answers: the largest number of labelled answers of a scene; 0 if not supervised.
+        is_common: whether all rows answer and end at the same looks, whatever they see and do.
 
     Raises:
         InputError: the scenes give no such answers, or the answers do not fit into an episode.
@@ -50,7 +51,7 @@ class AnswerSchedule:
         self.is_supervised = names_class and "label" in annotations
         self.label_shape = tuple(annotations["label"].shape[1:]) if self.is_supervised else None
         self.num_answers = 0 if self.label_shape is None else math.prod(self.label_shape)
-        self._can_end_early = stop or bool(self.label_shape) or "over" in annotations
+        self.is_common = not (stop or self.label_shape or "over" in annotations)
 
         if names_class and not self.is_supervised and horizon is None:
             raise InputError(f"env.answer={answer} needs scenes with labels: set env.answer to null.")
@@ -78,11 +79,6 @@ class AnswerSchedule:
                 f"These scenes end after {horizon} answers: set env.num_glimpses to at least {horizon}, "
                 f"not {self.num_glimpses}."
             )
-
-    @property
-    def is_common(self) -> bool:
-        """Whether all rows answer and end at the same looks, whatever they see and do."""
-        return not self._can_end_early
 
     def due_and_last_of_all(self, look: int) -> tuple[bool, bool]:
         """Returns whether answers are due after the look with index ``look``, and whether it ends all episodes."""

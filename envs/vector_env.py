@@ -237,7 +237,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
                 self._seeds = seeds
             else:
                 self._seeds.replace(mask, seeds)
-        self._start(mask, index, location, episode)
+        self._start(self._masks.all if mask is None else mask, index, location, episode)
         self._observation = self._shown.observe(self._location, self._counter.look)
         return to_output(self._observation, self.output), self._info({}, self._masks.invert(self._finished))
 
@@ -308,15 +308,15 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     def _start(
         self,
-        mask: Tensor | None,
+        mask: Tensor,
         index: Tensor | None = None,
         location: Tensor | None = None,
         episode: Tensor | None = None,
     ) -> None:
-        """Begins an episode in the masked rows, or in all."""
+        """Begins an episode in the masked rows (B,)."""
         assert self._seeds is not None
-        count, is_all = self.rollouts_per_image, mask is None or mask is self._masks.all
-        rows = torch.arange(self.num_envs, device=self.device) if mask is None or is_all else mask.nonzero().flatten()
+        count, is_all = self.rollouts_per_image, mask is self._masks.all
+        rows = torch.arange(self.num_envs, device=self.device) if is_all else mask.nonzero().flatten()
         first_rows = rows[::count]  # of every image
         self._seeds.begin_episode(rows, episode)
         by_episode = self._seeds.by_episode(first_rows)

@@ -103,12 +103,9 @@ class RecurrentAttention(nn.Module):
     def unroll(self, num_glimpses: int) -> Unroll:
         """Begins an episode of at most ``num_glimpses`` looks."""
         cell, others = self.core.layers[0], (self.context, self.glimpse.goal, *self.core.layers[1:])
-        is_plain = not self._is_compiled and not any(other is not None for other in others)
-        if (
-            isinstance(cell, ReLUCell)
-            and is_plain
-            and not torch.is_autocast_enabled(next(self.parameters()).device.type)
-        ):
+        is_plain = all(other is None for other in others)
+        device = self.glimpse.patch.weight.device.type
+        if is_plain and isinstance(cell, ReLUCell) and not (self._is_compiled or torch.is_autocast_enabled(device)):
             return BatchedUnroll(self.glimpse, cell, num_glimpses)
         return Unroll(self.step)
 

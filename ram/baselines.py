@@ -60,7 +60,7 @@ class MovingAverageBaseline(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
         if self.training:
-            mean = global_mean(returns[rollout.active].mean(), rollout.active.sum())
+            mean = global_mean(returns[rollout.active].mean(), rollout.active)
             self.mean.lerp_(average(mean), 1 - self.decay)
             self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
         return BaselineOutput(value, returns.new_zeros(()))
@@ -83,7 +83,7 @@ class LearnedBaseline(Baseline):
         features = rollout.features if self.backprop_into_core else rollout.features.detach()
         value = self._value(features)
         loss = (value - returns)[rollout.active].square().mean()
-        return BaselineOutput(value.detach(), global_mean(loss, rollout.active.sum()))
+        return BaselineOutput(value.detach(), global_mean(loss, rollout.active))
 
     @full_precision
     def _value(self, features: Tensor) -> Tensor:

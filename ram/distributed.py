@@ -94,12 +94,12 @@ def global_mean(mean: Tensor, count: Tensor | int) -> Tensor:
 
     Args:
         mean: mean over the elements of this process; with gradient. 0 if there are none.
-        count: the number of these elements.
+        count: the number of these elements, or a mask that is True at each; summed only if there are other processes.
     """
     size = world().size
     if size == 1:
         return mean
-    count = torch.as_tensor(count, dtype=torch.float64, device=mean.device)
+    count = torch.as_tensor(count, dtype=torch.float64, device=mean.device).sum()
     return mean * (count * size / total(count).clamp(min=1)).to(mean.dtype)
 
 

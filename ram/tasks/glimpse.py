@@ -136,12 +136,11 @@ class GlimpseTask(Task):
         terms = {"loss/policy": estimate.policy_loss, "loss/baseline": estimate.baseline_loss}
         if rollout.logits is not None and rollout.targets is not None:
             mean = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
-            terms["loss/answer"] = global_mean(mean, (rollout.targets != IGNORE_INDEX).sum())
+            terms["loss/answer"] = global_mean(mean, rollout.targets != IGNORE_INDEX)
             loss = loss + self.weights.answer * terms["loss/answer"]
-        entropy = rollout.entropy()
         if self.weights.entropy:
-            loss = loss - self.weights.entropy * entropy
-        return StepResult(loss, lambda: self._metrics(rollout, estimate, terms | {"policy/entropy": entropy}))
+            loss = loss - self.weights.entropy * rollout.entropy()
+        return StepResult(loss, lambda: self._metrics(rollout, estimate, terms))
 
     @torch.no_grad()
     def _metrics(self, rollout: GlimpseRollout, estimate: Estimate, terms: Mapping[str, Tensor]) -> dict[str, float]:
@@ -149,6 +148,7 @@ class GlimpseTask(Task):
         values = {
             **terms,
             **estimate.metrics(),
+            "policy/entropy": rollout.entropy(),
             "train/return": rollout.reward.sum(0).mean(),
             **{name: value.sum(0).mean() for name, value in rollout.components.items()},
             "policy/clamped": (rollout.sample[rollout.moved].abs() > 1).any(-1).float().mean(),
