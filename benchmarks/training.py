@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -54,7 +55,7 @@ class Training:
     def step(self) -> None:
         """Runs one whole training step."""
         loss = self.loss()
-        if not loss.detach().isfinite():
+        if not math.isfinite(loss.item()):
             raise RuntimeError(f"The loss of step {self.num_steps} is not finite.")
         self.backward(loss)
         self.update()

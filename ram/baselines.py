@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.validation import check_probability
-from ram.distributed import average, global_mean
+from ram.distributed import average, global_mean, masked_mean
 from ram.distributions import full_precision
 from ram.reinforce import BaselineOutput, Rollout
 
@@ -82,8 +82,7 @@ class LearnedBaseline(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         features = rollout.features if self.backprop_into_core else rollout.features.detach()
         value = self._value(features)
-        loss = (value - returns)[rollout.active].square().mean()
-        return BaselineOutput(value.detach(), global_mean(loss, rollout.active))
+        return BaselineOutput(value.detach(), masked_mean((value - returns).square(), rollout.active))
 
     @full_precision
     def _value(self, features: Tensor) -> Tensor:

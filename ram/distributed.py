@@ -103,6 +103,12 @@ def global_mean(mean: Tensor, count: Tensor | int) -> Tensor:
     return mean * (count * size / total(count).clamp(min=1)).to(mean.dtype)
 
 
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean of the values where ``mask`` is True, over all processes; 0 if it is nowhere."""
+    count = mask.sum()
+    return global_mean((values * mask).sum() / count.clamp(min=1), count)
+
+
 def average(values: Tensor) -> Tensor:
     """Returns the average of a tensor over the processes, without gradient."""
     size = world().size

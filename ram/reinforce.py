@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -130,10 +131,15 @@ def policy_gradient_variance(policy: nn.Module, rollout: Rollout, sample: Tensor
 
 def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:
     """Computes return_t = reward_t + gamma * return_{t+1}: (T, B) -> (T, B)."""
-    returns = [reward[-1]]
-    for step in range(len(reward) - 2, -1, -1):
-        returns.append(reward[step] + gamma * returns[-1])
-    return torch.stack(returns[::-1])
+    # No matrix product, whose precision may be reduced.
+    return (_discounts(len(reward), gamma, reward.device) * reward).sum(1)
+
+
+@lru_cache(maxsize=16)
+def _discounts(steps: int, gamma: float, device: torch.device) -> Tensor:
+    """Returns the weight of the reward of step j in the return of step i, gamma^(j - i) or 0: (T, T, 1) float32."""
+    weights = [[[gamma ** (j - i) if j >= i else 0.0] for j in range(steps)] for i in range(steps)]
+    return torch.tensor(weights, device=device)
 
 
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:

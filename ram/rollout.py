@@ -20,7 +20,7 @@ from envs import GlimpseVectorEnv
 from envs.random import RowRandom
 from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
-from ram.distributed import global_mean
+from ram.distributed import masked_mean
 from ram.distributions import Distribution
 from ram.networks import CoreOutput, RandomLocation
 from ram.reinforce import Rollout
@@ -66,7 +66,7 @@ class GlimpseRollout(Rollout):
 
     def entropy(self) -> Tensor:
         """Returns the mean entropy of the scored choices in nats, summed over their kinds; with gradient."""
-        first, *others = [_masked_mean(values, mask) for values, mask in self.entropies]
+        first, *others = [masked_mean(values, mask) for values, mask in self.entropies]
         return sum(others, first)
 
     def num_glimpses(self) -> Tensor:
@@ -215,10 +215,10 @@ def _score(
     logits = None
     if "targets" in stacked:
         assert agent.action is not None
-        # All logits, because selecting features would cost a copy of the gradient of all features.
-        logits = agent.action(action_features).logits
         due = [number for number, step in enumerate(steps) if "targets" in step]
-        logits = logits if len(due) == len(steps) else logits[due]
+        if len(due) < len(steps):
+            action_features = action_features.index_select(0, torch.tensor(due, device=features.device))
+        logits = agent.action(action_features).logits
     return GlimpseRollout(
         **{name: stacked[name] for name in ("active", "reward", "location", "sample", "moved")},
         features=features,
@@ -231,12 +231,6 @@ def _score(
         group=torch.arange(env.num_envs, device=features.device) // env.rollouts_per_image,
         actions=actions,
     )
-
-
-def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of the values where ``mask`` is True, over all processes; 0 if it is nowhere."""
-    count = mask.sum()
-    return global_mean((values * mask).sum() / count.clamp(min=1), count)
 
 
 def evaluate_episodes(

@@ -124,9 +124,10 @@ class _Backward(torch.autograd.Function):
         patch, _, _, _, merge, _, core, _, recurrent = parameters
         # Through the core, from the last step to the first.
         into = gradient.clone()  # becomes the gradient of W_g g_t + W_h h_{t-1} + b
-        later = _relu_backward(into[-1], features[-1])
-        for step in range(len(features) - 2, -1, -1):
-            later = _relu_backward(into[step].addmm_(later, recurrent), features[step])
+        steps = list(zip(into.unbind(0), features.unbind(0), strict=True))
+        later = _relu_backward(*steps.pop())
+        for of_step, output in reversed(steps):
+            later = _relu_backward(of_step.addmm_(later, recurrent), output)
         recurrent_gradient = into[1:].flatten(0, 1).T @ features[:-1].flatten(0, 1)
         # Through the glimpse network, all steps at once.
         inputs, places, hidden, merged, into = (each.flatten(0, 1) for each in (inputs, places, hidden, merged, into))
