@@ -127,7 +127,7 @@ def parse_reset_options(
         raise InputError(f"The options of reset are {', '.join(names)}, not {', '.join(sorted(map(str, unknown)))}.")
     index, location, episode, mask = (options.get(name) for name in names)
     if index is not None:
-        index = parse_integers("options['index']", index, rows // rows_per_image, num_scenes, device)
+        index = parse_integers("options['index']", index, rows // rows_per_image, num_scenes, device).clone()
     if location is not None:
         location = parse_floats("location", location, (rows, 2), device)
     if episode is not None:
@@ -146,9 +146,9 @@ def parse_reset_options(
 
 def to_output(values: Mapping[str, Tensor], output: Output) -> dict[str, Any]:
     """Returns the tensors, or numpy copies of them, which the user may write into."""
-    return (
-        dict(values) if output == "torch" else {name: value.numpy(force=True).copy() for name, value in values.items()}
-    )
+    if output == "torch":
+        return dict(values)
+    return {name: value.numpy(force=True).copy() for name, value in values.items()}
 
 
 def make_final_info(

@@ -282,8 +282,11 @@ class GlimpseSensor:
         chunk = max(1, _CHUNK // largest) if images.is_cpu else len(locations)
         if chunk >= len(locations):
             return self._extract(images, locations, index)
-        parts = zip(locations.split(chunk), index.split(chunk), strict=True)
-        return torch.cat([self._extract(images, *part) for part in parts])
+        dtype = torch.float32 if images.dtype == torch.uint8 else images.dtype
+        patches = torch.empty(len(locations), *self.patch_shape(images.shape[1]), dtype=dtype)
+        for part in zip(patches.split(chunk), locations.split(chunk), index.split(chunk), strict=True):
+            part[0].copy_(self._extract(images, *part[1:]))
+        return patches
 
     def _extract(self, images: Tensor, locations: Tensor, index: Tensor) -> Tensor:
         """Extracts the patches at locations (N, 2) of the images with the given indices (N,)."""

@@ -257,7 +257,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             self._shown.advance(self._dynamic, action["answer"], active)
         schedule, look = self.answer_schedule, self._counter.look
         if schedule.is_common and self._counter.common is not None:
-            due, last = map(masks.constant, schedule.due_and_last_of_all(self._counter.common))
+            is_due, is_last = schedule.due_and_last_of_all(self._counter.common)
+            due, last = masks.constant(is_due), masks.constant(is_last)
         else:
             due, last = schedule.due_and_last(look, self._shown.annotations, action.get("stop"))
         due, last = masks.both(due, active), masks.both(last, active)
@@ -315,40 +316,49 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     ) -> None:
         """Begins an episode in the masked rows (B,)."""
         assert self._seeds is not None
-        count, is_all = self.rollouts_per_image, mask is self._masks.all
-        rows = torch.arange(self.num_envs, device=self.device) if is_all else mask.nonzero().flatten()
-        first_rows = rows[::count]  # of every image
+        count = self.rollouts_per_image
+        rows = None if mask is self._masks.all else mask.nonzero().flatten()
+        first_rows: Tensor | slice | None = rows  # of every image
+        if count > 1:
+            first_rows = slice(None, None, count) if rows is None else rows[::count]
         self._seeds.begin_episode(rows, episode)
         by_episode = self._seeds.by_episode(first_rows)
-        drawn = by_episode.integers("index", len(self.scenes)) if index is None else index[first_rows // count]
+        if index is not None:
+            drawn = index if rows is None else index[rows[::count] // count]
+        else:
+            if location is None and self.first_location == "random":
+                by_episode.prepare({"index": (), "first_location": (2,)})
+            drawn = by_episode.integers("index", len(self.scenes))
         by_scene = self._seeds.by_scene(first_rows, drawn, by_episode)
         scene = self.scenes.draw(drawn, by_scene)
         if count > 1:
             drawn = drawn.repeat_interleave(count)
             by_scene = self._seeds.by_scene(rows, drawn)
         if location is not None:
-            start = location[rows].clamp(-1, 1)
+            start = (location if rows is None else location[rows]).clamp(-1, 1)
         elif self.first_location == "center":
-            start = torch.zeros(len(rows), 2, device=self.device)
+            start = torch.zeros(len(drawn), 2, device=self.device)
         else:
-            start = by_scene.uniform("first_location", 2) * 2 - 1
+            start = by_scene.uniform("first_location", 2).mul_(2).sub_(1)
 
         annotations = scene.annotations
         if count > 1:
             annotations = {name: value.repeat_interleave(count, 0) for name, value in annotations.items()}
         pictures = scene.images.repeat_interleave(count, 0) if self._dynamic else scene.images
-        self._shown.show(Scene(pictures, annotations, scene.index), None if is_all else rows)
-        if is_all:
+        self._shown.show(Scene(pictures, annotations, scene.index), rows)
+        if rows is None:
             self._location, self._index, self._finished = start, drawn, self._masks.none
-            self._log_probs = torch.full_like(self._log_probs, -math.log(len(self.classes)))
+            if self.answer == "log_probs":
+                self._log_probs = torch.full_like(self._log_probs, -math.log(len(self.classes)))
         else:
             self._location = self._location.index_copy(0, rows, start)
             self._index = self._index.index_copy(0, rows, drawn)
             self._finished = self._finished.index_fill(0, rows, False)
-            self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
-        self._counter.restart(None if is_all else rows)
+            if self.answer == "log_probs":
+                self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
+        self._counter.restart(rows)
         if self._recorder:
-            self._recorder.start(rows, start)
+            self._recorder.start(mask.nonzero().flatten(), start)
 
     def _transition(
         self,
