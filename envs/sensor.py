@@ -170,7 +170,7 @@ def _read_windows(images: Tensor, index: Tensor, column: Tensor, row: Tensor, wi
     channels, height, width = images.shape[1:]
     tables = _tables((channels, height, width), window, images.dtype, images.device)
     start = torch.add(torch.add(column, row, alpha=width), index, alpha=channels * height * width)
-    pixels = _copy_windows(images.reshape(-1), start, tables, window[1]).view(len(start), channels, *window)
+    pixels = _copy_windows(images.reshape(-1), start, tables, window[1]).view(-1, channels, *window)
     row_mask, column_mask = tables.row_masks.index_select(0, row), tables.column_masks.index_select(0, column)
     if images.dtype == torch.uint8:
         pixels.view(row_mask.dtype).bitwise_and_(row_mask).bitwise_and_(column_mask)
@@ -192,18 +192,19 @@ def _copy_windows(pixels: Tensor, start: Tensor, tables: _Tables, columns: int) 
     """
 
     def copy_pixels(start: Tensor) -> Tensor:
-        return pixels.index_select(0, (start[:, None] + tables.pixels).clamp_(0, len(pixels) - 1).view(-1))
+        return pixels.index_select(0, (start.unsqueeze(1) + tables.pixels).clamp_(0, size - 1).view(-1))
 
-    last = len(pixels) - columns
-    if not pixels.is_cpu or pixels.requires_grad or len(start) * len(tables.pixels) < _FEW or last < 0:
+    count, size = start.shape[0], pixels.shape[0]
+    last = size - columns
+    if not pixels.is_cpu or pixels.requires_grad or count * tables.pixels.shape[0] < _FEW or last < 0:
         return copy_pixels(start)
     # Copying whole rows of windows is much faster. They may begin or end in another row or another image.
-    runs, run = pixels.unfold(0, columns, 1), start[:, None] + tables.runs
+    runs, run = pixels.unfold(0, columns, 1), start.unsqueeze(1) + tables.runs
     lowest, highest = -tables.first_run, last - tables.last_run
     smallest, largest = start.aminmax()
     if int(smallest) >= lowest and int(largest) <= highest:
         return runs.index_select(0, run.view(-1))
-    windows = runs.index_select(0, run.clamp_(0, last).view(-1)).view(len(start), -1)
+    windows = runs.index_select(0, run.clamp_(0, last).view(-1)).view(count, -1)
     beyond = ((start < lowest) | (start > highest)).nonzero().flatten()  # before the first image or after the last
     windows[beyond] = copy_pixels(start[beyond]).view(len(beyond), -1)
     return windows
@@ -298,8 +299,9 @@ class GlimpseSensor:
             for k in scales:
                 h, w = self._sides[k]
                 top, left = (rows - h) // 2, (columns - w) // 2
-                patches.append(_average(pixels[:, :, top : top + h, left : left + w], self.factor**k))
-        return patches[0][:, None] if len(patches) == 1 else torch.stack(patches, dim=1)
+                part = pixels if k == scales[-1] else pixels[:, :, top : top + h, left : left + w]
+                patches.append(_average(part, self.factor**k))
+        return patches[0].unsqueeze(1) if len(patches) == 1 else torch.stack(patches, dim=1)
 
     def window_starts(self, height: int, width: int, locations: Tensor) -> Tensor:
         """Returns the top left pixel of every window: (N, scales, 2) int64, (row, column); may be negative."""
