@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -144,21 +144,41 @@ def parse_reset_options(
     return index, location, episode, mask
 
 
-def to_output(values: Mapping[str, Tensor], output: Output) -> dict[str, Any]:
-    """Returns the tensors, or numpy copies of them, which the user may write into."""
-    if output == "torch":
-        return dict(values)
-    return {name: value.numpy(force=True).copy() for name, value in values.items()}
+class OutputConverter:
+    """Returns the tensors that it is called with, or numpy copies of them, which the user may write into.
+
+    Args:
+        output: "torch" or "numpy".
+    """
+
+    def __init__(self, output: Output) -> None:
+        self.is_torch = output == "torch"
+        self._arrays: dict[str, tuple[Tensor, np.ndarray]] = {}  # of the last tensors, most of which come again
+
+    def __call__(self, values: Mapping[str, Tensor], given: Collection[str] = ()) -> dict[str, Any]:
+        """Returns tensors or arrays by name; not copied are those of the names ``given`` away."""
+        if self.is_torch:
+            return dict(values)
+        arrays = {}
+        for name, value in values.items():
+            if name in given:
+                arrays[name] = np.ascontiguousarray(value.numpy(force=True))
+                continue
+            held = self._arrays.get(name)
+            if held is None or held[0] is not value:
+                held = self._arrays[name] = value, value.numpy(force=True)
+            arrays[name] = held[1].copy()
+        return arrays
 
 
 def make_final_info(
-    observation: Mapping[str, Tensor], info: dict[str, Any], last: Tensor, output: Output
+    observation: Mapping[str, Tensor], info: dict[str, Any], last: Tensor, convert: OutputConverter
 ) -> dict[str, Any]:
     """Returns the last observation and info of the rows ``last`` (B,) bool, as Gymnasium's SAME_STEP lays them out."""
-    if output == "torch":
+    if convert.is_torch:
         return {"final_obs": dict(observation), "_final_obs": last, "final_info": info, "_final_info": last}
     ended = last.cpu().numpy()
-    arrays = to_output(observation, output)
+    arrays = convert(observation)
     final_obs = np.full(len(ended), None, dtype=object)
     for row in ended.nonzero()[0]:
         final_obs[row] = {name: value[row] for name, value in arrays.items()}

@@ -33,7 +33,7 @@ class Sensor(Protocol):
         """Returns the shape of one observation: (scales, C, h, w)."""
 
     def __call__(self, images: Tensor, locations: Tensor, index: Tensor | None = None) -> Tensor:
-        """Extracts the patches at N locations: (N, scales, C, h, w).
+        """Extracts the patches at N locations: a new tensor (N, scales, C, h, w).
 
         Args:
             images: (M, C, H, W), floating point; or uint8, which is divided by 255.

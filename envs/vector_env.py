@@ -19,13 +19,13 @@ from envs.errors import InputError
 from envs.images import ImageSource, load_split, resolve_source
 from envs.interface import (
     Output,
+    OutputConverter,
     make_action_space,
     make_final_info,
     make_observation_space,
     parse_actions,
     parse_context_size,
     parse_reset_options,
-    to_output,
 )
 from envs.random import EpisodeSeeds, RowRandom
 from envs.rendering import EpisodeRecorder
@@ -146,6 +146,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.context_size = parse_context_size(context_size, example.images)
         self._make_spaces(example)
 
+        self._convert = OutputConverter(output)
         self._seeds: EpisodeSeeds | None = None
         self._location = torch.zeros(num_envs, 2, device=self.device)
         self._index = zero.repeat(num_envs)  # of each row's scene
@@ -239,7 +240,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
                 self._seeds.replace(mask, seeds)
         self._start(self._masks.all if mask is None else mask, index, location, episode)
         self._observation = self._shown.observe(self._location, self._counter.look)
-        return to_output(self._observation, self.output), self._info({}, self._masks.invert(self._finished))
+        return self._convert_observation(), self._info({}, self._masks.invert(self._finished))
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any, Any, dict[str, Any]]:
         """Moves every location and rewards every answer.
@@ -288,13 +289,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             self._observation = self._shown.observe(self._location, self._counter.look)
         final, rewarded = {}, active
         if self.autoreset_mode is AutoresetMode.SAME_STEP and masks.any(last):
-            final = make_final_info(self._observation, self._info(components, last), last, self.output)
+            final = make_final_info(self._observation, self._info(components, last), last, self._convert)
             rewarded = masks.invert(last)
             self._start(last)
             self._observation = self._shown.observe(self._location, self._counter.look)
         results = {"reward": reward, "terminated": terminated, "truncated": masks.none}
-        observation, info = to_output(self._observation, self.output), self._info(components, rewarded) | final
-        return observation, *to_output(results, self.output).values(), info
+        observation, info = self._convert_observation(), self._info(components, rewarded) | final
+        return observation, *self._convert(results).values(), info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Returns a picture (H, W, 3) uint8 of each row: the dimmed image, bright windows, the path and the answers."""
@@ -396,4 +397,10 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if self.output == "numpy":  # Gymnasium marks the rows in which a field is present
             info |= {f"_{name}": self._masks.all for name in fields}
             info |= {f"_{name}": rewarded for name in components}
-        return to_output(info, self.output)
+        return self._convert(info)
+
+    def _convert_observation(self) -> dict[str, Any]:
+        """Returns the observation; its patches are copied only if the next step may return them again."""
+        look = self._counter.common
+        is_left = self.answer_schedule.is_common and look is not None and look < self.num_glimpses - 1
+        return self._convert(self._observation, ("patches",) if is_left else ())
