@@ -69,7 +69,7 @@ def parse_context_size(size: int | Sequence[int] | None, images: Tensor) -> tupl
 def check_action_keys(action: Any, space: spaces.Space) -> None:
     """Refuses an action that is not a dict with the keys of its space."""
     assert isinstance(space, spaces.Dict)
-    if not isinstance(action, Mapping) or action.keys() != space.keys():
+    if not isinstance(action, Mapping) or action.keys() != space.spaces.keys():
         keys = sorted(action) if isinstance(action, Mapping) else type(action).__name__
         raise InputError(f"An action must be a dict of {' and '.join(space)}, got {keys}.")
 
@@ -91,9 +91,10 @@ def parse_actions(
     """
     check_action_keys(actions, space)
     assert isinstance(space, spaces.Dict)
+    parts = space.spaces
     parsed = {"location": parse_floats("location", actions["location"], (rows, 2), device)}
     if answer:
-        name, given, of_answer = "action['answer']", actions["answer"], space["answer"]
+        name, given, of_answer = "action['answer']", actions["answer"], parts["answer"]
         if isinstance(of_answer, spaces.Discrete):
             parsed["answer"] = parse_integers(name, given, rows, int(of_answer.n), device)
         else:
@@ -104,7 +105,7 @@ def parse_actions(
         if values.is_cpu and not (values.isfinite().any(1).all() and (values < math.inf).all()):
             raise InputError("action['answer'] must have a finite log-probability in every row, and none of +inf.")
         parsed["answer"] = parsed["answer"].log_softmax(-1)
-    if "stop" in space.spaces:
+    if "stop" in parts:
         parsed["stop"] = parse_flags("action['stop']", actions["stop"], rows, device)
     return parsed
 

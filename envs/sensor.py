@@ -170,7 +170,7 @@ def _read_windows(images: Tensor, index: Tensor, column: Tensor, row: Tensor, wi
     channels, height, width = images.shape[1:]
     tables = _tables((channels, height, width), window, images.dtype, images.device)
     start = torch.add(torch.add(column, row, alpha=width), index, alpha=channels * height * width)
-    pixels = _copy_windows(images.reshape(-1), start, tables, window[1]).view(-1, channels, *window)
+    pixels = _copy_windows(images.reshape(-1), start, tables, window[1]).view(start.shape[0], channels, *window)
     row_mask, column_mask = tables.row_masks.index_select(0, row), tables.column_masks.index_select(0, column)
     if images.dtype == torch.uint8:
         pixels.view(row_mask.dtype).bitwise_and_(row_mask).bitwise_and_(column_mask)
@@ -310,7 +310,7 @@ class GlimpseSensor:
             for window in self._sides
             for pixel, side in zip(_first_pixels(locations.float(), (height, width), window), window[::-1], strict=True)
         ]
-        return torch.stack(first, dim=1).view(len(locations), -1, 2).flip(-1)
+        return torch.stack(first, dim=1).unflatten(1, (-1, 2)).flip(-1)
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
         """Returns the window of every scale: (N, scales, 4); see :meth:`Sensor.windows`."""

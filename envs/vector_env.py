@@ -258,8 +258,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             self._shown.advance(self._dynamic, action["answer"], active)
         schedule, look = self.answer_schedule, self._counter.look
         if schedule.is_common and self._counter.common is not None:
-            is_due, is_last = schedule.due_and_last_of_all(self._counter.common)
-            due, last = masks.constant(is_due), masks.constant(is_last)
+            due, last = map(masks.constant, schedule.due_and_last_of_all(self._counter.common))
         else:
             due, last = schedule.due_and_last(look, self._shown.annotations, action.get("stop"))
         due, last = masks.both(due, active), masks.both(last, active)
@@ -319,16 +318,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         assert self._seeds is not None
         count = self.rollouts_per_image
         rows = None if mask is self._masks.all else mask.nonzero().flatten()
-        first_rows: Tensor | slice | None = rows  # of every image
-        if count > 1:
-            first_rows = slice(None, None, count) if rows is None else rows[::count]
+        first_rows = (slice(None, None, count) if count > 1 else None) if rows is None else rows[::count]  # of an image
         self._seeds.begin_episode(rows, episode)
         by_episode = self._seeds.by_episode(first_rows)
         if index is not None:
             drawn = index if rows is None else index[rows[::count] // count]
         else:
-            if location is None and self.first_location == "random":
-                by_episode.prepare({"index": (), "first_location": (2,)})
+            by_episode.prepare({"index": (), "first_location": (2,)})
             drawn = by_episode.integers("index", len(self.scenes))
         by_scene = self._seeds.by_scene(first_rows, drawn, by_episode)
         scene = self.scenes.draw(drawn, by_scene)
@@ -348,15 +344,14 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         pictures = scene.images.repeat_interleave(count, 0) if self._dynamic else scene.images
         self._shown.show(Scene(pictures, annotations, scene.index), rows)
         if rows is None:
-            self._location, self._index, self._finished = start, drawn, self._masks.none
-            if self.answer == "log_probs":
-                self._log_probs = torch.full_like(self._log_probs, -math.log(len(self.classes)))
+            self._location, self._index = start, drawn
         else:
             self._location = self._location.index_copy(0, rows, start)
             self._index = self._index.index_copy(0, rows, drawn)
-            self._finished = self._finished.index_fill(0, rows, False)
-            if self.answer == "log_probs":
-                self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
+        self._finished = self._masks.both(self._finished, self._masks.invert(mask))
+        if self.answer == "log_probs":
+            uniform = torch.full_like(self._log_probs, -math.log(len(self.classes)))
+            self._log_probs = self._masks.where(mask, uniform, self._log_probs)
         self._counter.restart(rows)
         if self._recorder:
             self._recorder.start(mask.nonzero().flatten(), start)
@@ -401,6 +396,5 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     def _convert_observation(self) -> dict[str, Any]:
         """Returns the observation; its patches are copied only if the next step may return them again."""
-        look = self._counter.common
-        is_left = self.answer_schedule.is_common and look is not None and look < self.num_glimpses - 1
-        return self._convert(self._observation, ("patches",) if is_left else ())
+        look = self._counter.common if self.answer_schedule.is_common else None
+        return self._convert(self._observation, () if look in (None, self.num_glimpses - 1) else ("patches",))
