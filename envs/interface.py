@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -69,7 +69,7 @@ def parse_context_size(size: int | Sequence[int] | None, images: Tensor) -> tupl
 def check_action_keys(action: Any, space: spaces.Space) -> None:
     """Refuses an action that is not a dict with the keys of its space."""
     assert isinstance(space, spaces.Dict)
-    if not isinstance(action, Mapping) or action.keys() != space.keys():
+    if not isinstance(action, Mapping) or action.keys() != space.spaces.keys():
         keys = sorted(action) if isinstance(action, Mapping) else type(action).__name__
         raise InputError(f"An action must be a dict of {' and '.join(space)}, got {keys}.")
 
@@ -91,9 +91,10 @@ def parse_actions(
     """
     check_action_keys(actions, space)
     assert isinstance(space, spaces.Dict)
+    parts = space.spaces
     parsed = {"location": parse_floats("location", actions["location"], (rows, 2), device)}
     if answer:
-        name, given, of_answer = "action['answer']", actions["answer"], space["answer"]
+        name, given, of_answer = "action['answer']", actions["answer"], parts["answer"]
         if isinstance(of_answer, spaces.Discrete):
             parsed["answer"] = parse_integers(name, given, rows, int(of_answer.n), device)
         else:
@@ -104,7 +105,7 @@ def parse_actions(
         if values.is_cpu and not (values.isfinite().any(1).all() and (values < math.inf).all()):
             raise InputError("action['answer'] must have a finite log-probability in every row, and none of +inf.")
         parsed["answer"] = parsed["answer"].log_softmax(-1)
-    if "stop" in space.spaces:
+    if "stop" in parts:
         parsed["stop"] = parse_flags("action['stop']", actions["stop"], rows, device)
     return parsed
 
@@ -127,7 +128,7 @@ def parse_reset_options(
         raise InputError(f"The options of reset are {', '.join(names)}, not {', '.join(sorted(map(str, unknown)))}.")
     index, location, episode, mask = (options.get(name) for name in names)
     if index is not None:
-        index = parse_integers("options['index']", index, rows // rows_per_image, num_scenes, device)
+        index = parse_integers("options['index']", index, rows // rows_per_image, num_scenes, device).clone()
     if location is not None:
         location = parse_floats("location", location, (rows, 2), device)
     if episode is not None:
@@ -144,21 +145,41 @@ def parse_reset_options(
     return index, location, episode, mask
 
 
-def to_output(values: Mapping[str, Tensor], output: Output) -> dict[str, Any]:
-    """Returns the tensors, or numpy copies of them, which the user may write into."""
-    return (
-        dict(values) if output == "torch" else {name: value.numpy(force=True).copy() for name, value in values.items()}
-    )
+class OutputConverter:
+    """Returns the tensors that it is called with, or numpy copies of them, which the user may write into.
+
+    Args:
+        output: "torch" or "numpy".
+    """
+
+    def __init__(self, output: Output) -> None:
+        self.is_torch = output == "torch"
+        self._arrays: dict[str, tuple[Tensor, np.ndarray]] = {}  # of the last tensors, most of which come again
+
+    def __call__(self, values: Mapping[str, Tensor], given: Collection[str] = ()) -> dict[str, Any]:
+        """Returns tensors or arrays by name; not copied are those of the names ``given`` away."""
+        if self.is_torch:
+            return dict(values)
+        arrays = {}
+        for name, value in values.items():
+            if name in given:
+                arrays[name] = np.ascontiguousarray(value.numpy(force=True))
+                continue
+            held = self._arrays.get(name)
+            if held is None or held[0] is not value:
+                held = self._arrays[name] = value, value.numpy(force=True)
+            arrays[name] = held[1].copy()
+        return arrays
 
 
 def make_final_info(
-    observation: Mapping[str, Tensor], info: dict[str, Any], last: Tensor, output: Output
+    observation: Mapping[str, Tensor], info: dict[str, Any], last: Tensor, convert: OutputConverter
 ) -> dict[str, Any]:
     """Returns the last observation and info of the rows ``last`` (B,) bool, as Gymnasium's SAME_STEP lays them out."""
-    if output == "torch":
+    if convert.is_torch:
         return {"final_obs": dict(observation), "_final_obs": last, "final_info": info, "_final_info": last}
     ended = last.cpu().numpy()
-    arrays = to_output(observation, output)
+    arrays = convert(observation)
     final_obs = np.full(len(ended), None, dtype=object)
     for row in ended.nonzero()[0]:
         final_obs[row] = {name: value[row] for name, value in arrays.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ class Sensor(Protocol):
         """Returns the shape of one observation: (scales, C, h, w)."""
 
     def __call__(self, images: Tensor, locations: Tensor, index: Tensor | None = None) -> Tensor:
-        """Extracts the patches at N locations: (N, scales, C, h, w).
+        """Extracts the patches at N locations: a new tensor (N, scales, C, h, w).
 
         Args:
             images: (M, C, H, W), floating point; or uint8, which is divided by 255.
@@ -63,18 +63,19 @@ def _first_pixel(center: Tensor, side: int) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _pixel_steps(size: int, is_odd: bool, device: torch.device) -> Tensor:
+def _pixel_steps(size: int, side: int, device: torch.device) -> Tensor:
     """Returns the locations along an axis of the image at which the first pixel of a window increases by one.
 
-    The first pixel is a step function of the location, so that finding it is a search in this table.
+    The first pixel is a step function of the location, so that finding it is a search in this table. It is counted from
+    ``side`` pixels before the image, so that it is never negative: the table begins with -inf, as often as needed.
 
     Args:
         size: of the image, in pixels.
-        is_odd: whether the window has an odd number of pixels.
+        side: of the window, in pixels.
         device: of the table.
 
     Returns:
-        (size - 1,) float32, the smallest float32 of each step.
+        (side // 2 + size,) float32, the smallest float32 of each step.
     """
 
     def values(key: Tensor) -> Tensor:  # the bit patterns of floats have the order of their absolute values
@@ -84,71 +85,141 @@ def _pixel_steps(size: int, is_odd: bool, device: torch.device) -> Tensor:
     low, high = torch.full((size - 1,), -one), torch.full((size - 1,), one)
     for _ in range(32):  # bisection
         middle = (low + high).div(2, rounding_mode="floor")
-        pixel = _first_pixel((values(middle) + 1) * 0.5 * (size - 1), 1 if is_odd else 2)
+        pixel = _first_pixel((values(middle) + 1) * 0.5 * (size - 1), 1 if side % 2 else 2)
         reached = pixel > torch.arange(size - 1)
         low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
-    return values(high).to(device)
+    return torch.cat([torch.full((side // 2 + 1,), -math.inf), values(high)]).to(device)
 
 
-@lru_cache(maxsize=256)
-def _offsets(count: int, device: torch.device) -> Tensor:
-    """Returns 0, 1, ... : (count,) int64."""
-    return torch.arange(count, device=device)
+def _first_pixels(locations: Tensor, size: tuple[int, int], window: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Returns the first columns and rows of windows at locations (N, 2) in images of a size: two (N,) int64.
 
-
-def _first_pixels(locations: Tensor, size: tuple[int, int], window: tuple[int, int]) -> Tensor:
-    """Returns the first pixels of windows at locations (N, 2) in images of a size: (N, 2) int64, (column, row)."""
-    device = locations.device
+    They are counted from a window's width left of the image, and from its height above it.
+    """
     row_steps, column_steps = (
-        _pixel_steps(each, side % 2 == 1, device) for each, side in zip(size, window, strict=True)
+        _pixel_steps(each, side, locations.device) for each, side in zip(size, window, strict=True)
     )
     if row_steps is column_steps:
-        pixel = torch.bucketize(locations, row_steps, right=True)
-    else:
-        x, y = locations.mT.contiguous()
-        steps = torch.bucketize(x, column_steps, right=True), torch.bucketize(y, row_steps, right=True)
-        pixel = torch.stack(steps, dim=1)
-    return pixel.sub_(_to_first(window, device))
+        column, row = torch.bucketize(locations, row_steps, right=True).unbind(1)
+        return column, row
+    x, y = locations.mT.contiguous()
+    return torch.bucketize(x, column_steps, right=True), torch.bucketize(y, row_steps, right=True)
+
+
+class _Tables(NamedTuple):
+    """What reading windows of one size from images of one shape needs, by the first columns and rows of the windows.
+
+    Attributes:
+        pixels: (C * h * w,) int64, the positions in memory of the pixels of a window whose first column and row are 0.
+        runs: (C * h,) int64, those of the first pixels of its rows.
+        first_run: the smallest of ``runs``.
+        last_run: the largest of ``runs``.
+        column_masks: (W + w + 1, 1, 1, w), 1 where a column of the window is in the image, else 0. For bytes, all bits
+            of as many as fit into a word: up to eight columns.
+        row_masks: (H + h + 1, 1, h, 1), likewise for the rows.
+    """
+
+    pixels: Tensor
+    runs: Tensor
+    first_run: int
+    last_run: int
+    column_masks: Tensor
+    row_masks: Tensor
 
 
 @lru_cache(maxsize=256)
-def _to_first(window: tuple[int, int], device: torch.device) -> Tensor:
-    """Returns the distance from the first pixel of a window to that at the center of pixel 0: (2,) int64, (x, y)."""
-    return torch.tensor([(side - 1) // 2 for side in reversed(window)], device=device)
+def _tables(shape: tuple[int, int, int], window: tuple[int, int], dtype: torch.dtype, device: torch.device) -> _Tables:
+    """Returns the tables for windows (h, w) of images (C, H, W) of a type on a device."""
+
+    def inside(size: int, side: int) -> Tensor:
+        pixel = torch.arange(size + side + 1)[:, None] + torch.arange(-side, 0)
+        return ((pixel >= 0) & (pixel < size)).to(dtype)
+
+    (channels, height, width), (rows, columns) = shape, window
+    runs = torch.arange(channels)[:, None] * (height * width) + torch.arange(-rows, 0) * width - columns
+    pixels = runs[:, :, None] + torch.arange(columns)
+    row_masks, column_masks = inside(height, rows)[:, :, None], inside(width, columns)
+    if dtype == torch.uint8:
+        size = math.gcd(columns, 8)
+        word = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[size]
+        row_masks = row_masks.mul(255).repeat(1, 1, size).view(word)
+        column_masks = column_masks.mul(255).view(word)
+    return _Tables(
+        pixels.flatten().to(device),
+        runs.flatten().to(device),
+        int(runs[0, 0]),
+        int(runs[-1, -1]),
+        column_masks[:, None, None].to(device),
+        row_masks[:, None].to(device),
+    )
 
 
-def _read_windows(images: Tensor, index: Tensor, first: Tensor, window: tuple[int, int]) -> Tensor:
+def _read_windows(images: Tensor, index: Tensor, column: Tensor, row: Tensor, window: tuple[int, int]) -> Tensor:
     """Reads windows of images; pixels outside an image are zero.
 
     Args:
         images: (M, C, H, W), floating point or uint8.
         index: (N,) int64, the image of each window.
-        first: (N, 2) int64, the first column and row of each window; may be outside the image.
+        column: (N,) int64, the first column of each window, counted from the window's width left of the image.
+        row: (N,) int64, the first row, counted from the window's height above the image.
         window: height and width of the windows.
 
     Returns:
-        (N, C, height, width), of the type of the images; float32 for uint8.
+        (N, C, height, width), of the type of the images.
     """
-    height, width = window
-    pixel = first[:, :, None] + _offsets(max(window), first.device)  # (N, 2, side)
-    inside = pixel.clamp(min=0).minimum(_last_pixel(images.shape[3], images.shape[2], first.device))
-    (column, row), (column_mask, row_mask) = inside.unbind(1), (pixel == inside).unbind(1)
-    if height != width:
-        row, row_mask = row[:, :height], row_mask[:, :height]
-        column, column_mask = column[:, :width], column_mask[:, :width]
-    pixels = _copy_windows(images, index, first, row, column)
+    channels, height, width = images.shape[1:]
+    tables = _tables((channels, height, width), window, images.dtype, images.device)
+    start = torch.add(torch.add(column, row, alpha=width), index, alpha=channels * height * width)
+    pixels = _copy_windows(images.reshape(-1), start, tables, window[1]).view(start.shape[0], channels, *window)
+    row_mask, column_mask = tables.row_masks.index_select(0, row), tables.column_masks.index_select(0, column)
     if images.dtype == torch.uint8:
-        return _mask_bytes(pixels, row_mask, column_mask).float()
-    return pixels.mul_(row_mask.to(pixels.dtype)[:, None, :, None]).mul_(column_mask.to(pixels.dtype)[:, None, None])
+        pixels.view(row_mask.dtype).bitwise_and_(row_mask).bitwise_and_(column_mask)
+        return pixels
+    return pixels.mul_(row_mask).mul_(column_mask)
 
 
-def _average(pixels: Tensor, side: int, highest: int) -> Tensor:
-    """Averages squares of side x side pixels: (N, C, h side, w side) -> (N, C, h, w), divided by ``highest``."""
+def _copy_windows(pixels: Tensor, start: Tensor, tables: _Tables, columns: int) -> Tensor:
+    """Copies windows of images. What is outside the image of a window are arbitrary pixels of the images.
+
+    Args:
+        pixels: (M * C * H * W,), of all images.
+        start: (N,) int64, the position to which the tables are relative, for each window.
+        tables: for the images and windows.
+        columns: of a window, w.
+
+    Returns:
+        (N * C * h * w,), or the same pixels in another shape.
+    """
+
+    def copy_pixels(start: Tensor) -> Tensor:
+        return pixels.index_select(0, (start.unsqueeze(1) + tables.pixels).clamp_(0, size - 1).view(-1))
+
+    count, size = start.shape[0], pixels.shape[0]
+    last = size - columns
+    if not pixels.is_cpu or pixels.requires_grad or count * tables.pixels.shape[0] < _FEW or last < 0:
+        return copy_pixels(start)
+    # Copying whole rows of windows is much faster. They may begin or end in another row or another image.
+    runs, run = pixels.unfold(0, columns, 1), start.unsqueeze(1) + tables.runs
+    lowest, highest = -tables.first_run, last - tables.last_run
+    smallest, largest = start.aminmax()
+    if int(smallest) >= lowest and int(largest) <= highest:
+        return runs.index_select(0, run.view(-1))
+    windows = runs.index_select(0, run.clamp_(0, last).view(-1)).view(count, -1)
+    beyond = ((start < lowest) | (start > highest)).nonzero().flatten()  # before the first image or after the last
+    windows[beyond] = copy_pixels(start[beyond]).view(len(beyond), -1)
+    return windows
+
+
+def _average(pixels: Tensor, side: int) -> Tensor:
+    """Averages squares of side x side pixels: (N, C, h side, w side) -> (N, C, h, w); those of bytes in [0, 1]."""
+    scale = side**2
+    if pixels.dtype == torch.uint8:
+        pixels, scale = pixels.float(), 255 * scale
     if side > 1:  # sums of slices are several times as fast as a pooling operation
         shape = pixels.shape[0], pixels.shape[1], pixels.shape[2] // side, pixels.shape[3] // side
         pixels = _sum(pixels.unflatten(2, (-1, side)).unbind(3))
         pixels = _sum(pixels.view(*shape, side).unbind(4))
-    return pixels / (highest * side**2) if highest * side > 1 else pixels
+    return pixels.div_(scale) if scale > 1 else pixels
 
 
 def _sum(parts: tuple[Tensor, ...]) -> Tensor:
@@ -157,51 +228,6 @@ def _sum(parts: tuple[Tensor, ...]) -> Tensor:
     for part in parts[2:]:
         total.add_(part)
     return total
-
-
-def _mask_bytes(pixels: Tensor, row_mask: Tensor, column_mask: Tensor) -> Tensor:
-    """Sets bytes (N, C, h, w) to zero unless their row (N, h) and column (N, w) are True, up to eight at once."""
-    word = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[math.gcd(pixels.shape[3], 8)]
-    words = column_mask.contiguous().view(word) * 255  # all bits of every byte that is 1
-    words = words[:, None] * row_mask[:, :, None]
-    return pixels.view(word).bitwise_and_(words[:, None]).view(torch.uint8)
-
-
-def _copy_windows(images: Tensor, index: Tensor, first: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Copies windows of images: (N, C, h, w). Pixels outside the image are arbitrary pixels of the images.
-
-    Args:
-        images: (M, C, H, W).
-        index: (N,) int64, the image of each window.
-        first: (N, 2) int64, the first column and row of each window, which may be outside the image.
-        row: (N, h) int64, the rows of the window, clamped to the image.
-        column: (N, w) int64, the columns, likewise.
-    """
-    channels, height, width = images.shape[1:]
-    flat = images.reshape(-1)
-    # The number of the first pixel of each row, in all images.
-    start = torch.add((index * (channels * height * width))[:, None], row, alpha=width)
-    if channels > 1:
-        start = (start[:, None] + _offsets(channels, row.device)[:, None] * (height * width)).flatten(1)
-    shape = len(index), channels, row.shape[1], column.shape[1]
-    if not images.is_cpu or images.requires_grad or math.prod(shape) < _FEW or len(flat) < shape[3]:
-        return flat.take(start[:, :, None] + column[:, None]).view(shape)
-    # Copying whole rows of windows is much faster. They may begin or end in another row or another image.
-    run, last_run = start + first[:, :1], len(flat) - shape[3]
-    lowest, highest = run.aminmax()
-    runs = flat.unfold(0, shape[3], 1)
-    if int(lowest) >= 0 and int(highest) <= last_run:
-        return runs.index_select(0, run.flatten()).view(shape)
-    pixels = runs.index_select(0, run.clamp(0, last_run).flatten()).view(*run.shape, -1)
-    beyond = ((run < 0) | (run > last_run)).any(1).nonzero().flatten()  # before the first image or after the last
-    pixels[beyond] = flat.take(start[beyond, :, None] + column[beyond, None])
-    return pixels.view(shape)
-
-
-@lru_cache(maxsize=256)
-def _last_pixel(width: int, height: int, device: torch.device) -> Tensor:
-    """Returns the last column and the last row: (2, 1) int64."""
-    return torch.tensor([[width - 1], [height - 1]], device=device)
 
 
 def _image_index(images: Tensor, count: int, index: Tensor | None) -> Tensor:
@@ -257,27 +283,34 @@ class GlimpseSensor:
         chunk = max(1, _CHUNK // largest) if images.is_cpu else len(locations)
         if chunk >= len(locations):
             return self._extract(images, locations, index)
-        parts = zip(locations.split(chunk), index.split(chunk), strict=True)
-        return torch.cat([self._extract(images, *part) for part in parts])
+        dtype = torch.float32 if images.dtype == torch.uint8 else images.dtype
+        patches = torch.empty(len(locations), *self.patch_shape(images.shape[1]), dtype=dtype)
+        for part in zip(patches.split(chunk), locations.split(chunk), index.split(chunk), strict=True):
+            part[0].copy_(self._extract(images, *part[1:]))
+        return patches
 
     def _extract(self, images: Tensor, locations: Tensor, index: Tensor) -> Tensor:
         """Extracts the patches at locations (N, 2) of the images with the given indices (N,)."""
         height, width = images.shape[2:]
-        highest = 255 if images.dtype == torch.uint8 else 1
         patches: list[Tensor] = []
         for scales in self._nested:
             window = rows, columns = self._sides[scales[-1]]
-            pixels = _read_windows(images, index, _first_pixels(locations, (height, width), window), window)
+            pixels = _read_windows(images, index, *_first_pixels(locations, (height, width), window), window)
             for k in scales:
                 h, w = self._sides[k]
                 top, left = (rows - h) // 2, (columns - w) // 2
-                patches.append(_average(pixels[:, :, top : top + h, left : left + w], self.factor**k, highest))
-        return patches[0][:, None] if len(patches) == 1 else torch.stack(patches, dim=1)
+                part = pixels if k == scales[-1] else pixels[:, :, top : top + h, left : left + w]
+                patches.append(_average(part, self.factor**k))
+        return patches[0].unsqueeze(1) if len(patches) == 1 else torch.stack(patches, dim=1)
 
     def window_starts(self, height: int, width: int, locations: Tensor) -> Tensor:
         """Returns the top left pixel of every window: (N, scales, 2) int64, (row, column); may be negative."""
-        first = [_first_pixels(locations.float(), (height, width), window) for window in self._sides]
-        return torch.stack(first, dim=1).flip(-1)
+        first = [
+            pixel - side
+            for window in self._sides
+            for pixel, side in zip(_first_pixels(locations.float(), (height, width), window), window[::-1], strict=True)
+        ]
+        return torch.stack(first, dim=1).unflatten(1, (-1, 2)).flip(-1)
 
     def windows(self, height: int, width: int, locations: Tensor) -> Tensor:
         """Returns the window of every scale: (N, scales, 4); see :meth:`Sensor.windows`."""
@@ -335,10 +368,11 @@ class LogPolarSensor:
         for k in sorted(set(self._resolution)):
             chosen = [ring for ring, resolution in enumerate(self._resolution) if resolution == k]
             points = center + self._points[chosen].to(center.device)
-            first = _first_pixel(points, 2**k).view(-1, 2).flip(-1)
+            row, column = (_first_pixel(points, 2**k) + 2**k).view(-1, 2).unbind(1)
+            row, column = row.clamp(0, images.shape[2] + 2**k), column.clamp(0, images.shape[3] + 2**k)
             count = len(chosen) * self.num_angles
-            pixels = _read_windows(images, index.repeat_interleave(count), first, (2**k, 2**k))
-            values = _average(pixels, 2**k, 255 if images.dtype == torch.uint8 else 1)
+            pixels = _read_windows(images, index.repeat_interleave(count), column, row, (2**k, 2**k))
+            values = _average(pixels, 2**k)
             values = values.view(len(locations), count, -1).transpose(1, 2)
             rings.append(values.reshape(len(locations), 1, -1, len(chosen), self.num_angles))
         return torch.cat(rings, dim=-2)

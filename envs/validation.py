@@ -78,12 +78,14 @@ def parse_tensor(name: str, value: Any, device: torch.device | None = None, copy
         copy: whether to copy anything but a tensor in any case; otherwise memory is shared if possible.
     """
     if isinstance(value, Tensor):
-        return value.detach().to(device)
+        value = value.detach() if value.requires_grad else value
+        return value if device is None or value.device == device else value.to(device)
     try:
         array = np.array(value, copy=copy or None)
         if not (array.dtype.isnative and array.flags.carray):
             array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
-        return torch.from_numpy(array).to(device)
+        tensor = torch.from_numpy(array)
+        return tensor if device is None or device.type == "cpu" else tensor.to(device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} must be an array of numbers: {error}") from error
 
@@ -116,9 +118,9 @@ def parse_integers(name: str, value: Any, count: int, high: int | None, device: 
         raise InputError(f"{name} must be ({count},) integers, got {shape_and_dtype(integers)}.")
     if high is not None and count and _can_check(value):
         smallest, largest = integers.aminmax()
-        if smallest < 0 or largest >= high:
+        if int(smallest) < 0 or int(largest) >= high:
             raise InputError(f"{name} must be in 0 .. {high - 1}.")
-    return integers.long()
+    return integers if dtype == torch.int64 else integers.long()
 
 
 def parse_floats(

@@ -19,13 +19,13 @@ from envs.errors import InputError
 from envs.images import ImageSource, load_split, resolve_source
 from envs.interface import (
     Output,
+    OutputConverter,
     make_action_space,
     make_final_info,
     make_observation_space,
     parse_actions,
     parse_context_size,
     parse_reset_options,
-    to_output,
 )
 from envs.random import EpisodeSeeds, RowRandom
 from envs.rendering import EpisodeRecorder
@@ -146,6 +146,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.context_size = parse_context_size(context_size, example.images)
         self._make_spaces(example)
 
+        self._convert = OutputConverter(output)
         self._seeds: EpisodeSeeds | None = None
         self._location = torch.zeros(num_envs, 2, device=self.device)
         self._index = zero.repeat(num_envs)  # of each row's scene
@@ -239,7 +240,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
                 self._seeds.replace(mask, seeds)
         self._start(self._masks.all if mask is None else mask, index, location, episode)
         self._observation = self._shown.observe(self._location, self._counter.look)
-        return to_output(self._observation, self.output), self._info({}, self._masks.invert(self._finished))
+        return self._convert_observation(), self._info({}, self._masks.invert(self._finished))
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any, Any, dict[str, Any]]:
         """Moves every location and rewards every answer.
@@ -287,13 +288,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             self._observation = self._shown.observe(self._location, self._counter.look)
         final, rewarded = {}, active
         if self.autoreset_mode is AutoresetMode.SAME_STEP and masks.any(last):
-            final = make_final_info(self._observation, self._info(components, last), last, self.output)
+            final = make_final_info(self._observation, self._info(components, last), last, self._convert)
             rewarded = masks.invert(last)
             self._start(last)
             self._observation = self._shown.observe(self._location, self._counter.look)
         results = {"reward": reward, "terminated": terminated, "truncated": masks.none}
-        observation, info = to_output(self._observation, self.output), self._info(components, rewarded) | final
-        return observation, *to_output(results, self.output).values(), info
+        observation, info = self._convert_observation(), self._info(components, rewarded) | final
+        return observation, *self._convert(results).values(), info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Returns a picture (H, W, 3) uint8 of each row: the dimmed image, bright windows, the path and the answers."""
@@ -315,40 +316,45 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     ) -> None:
         """Begins an episode in the masked rows (B,)."""
         assert self._seeds is not None
-        count, is_all = self.rollouts_per_image, mask is self._masks.all
-        rows = torch.arange(self.num_envs, device=self.device) if is_all else mask.nonzero().flatten()
-        first_rows = rows[::count]  # of every image
+        count = self.rollouts_per_image
+        rows = None if mask is self._masks.all else mask.nonzero().flatten()
+        first_rows = (slice(None, None, count) if count > 1 else None) if rows is None else rows[::count]  # of an image
         self._seeds.begin_episode(rows, episode)
         by_episode = self._seeds.by_episode(first_rows)
-        drawn = by_episode.integers("index", len(self.scenes)) if index is None else index[first_rows // count]
+        if index is not None:
+            drawn = index if rows is None else index[rows[::count] // count]
+        else:
+            by_episode.prepare({"index": (), "first_location": (2,)})
+            drawn = by_episode.integers("index", len(self.scenes))
         by_scene = self._seeds.by_scene(first_rows, drawn, by_episode)
         scene = self.scenes.draw(drawn, by_scene)
         if count > 1:
             drawn = drawn.repeat_interleave(count)
             by_scene = self._seeds.by_scene(rows, drawn)
         if location is not None:
-            start = location[rows].clamp(-1, 1)
+            start = (location if rows is None else location[rows]).clamp(-1, 1)
         elif self.first_location == "center":
-            start = torch.zeros(len(rows), 2, device=self.device)
+            start = torch.zeros(len(drawn), 2, device=self.device)
         else:
-            start = by_scene.uniform("first_location", 2) * 2 - 1
+            start = by_scene.uniform("first_location", 2).mul_(2).sub_(1)
 
         annotations = scene.annotations
         if count > 1:
             annotations = {name: value.repeat_interleave(count, 0) for name, value in annotations.items()}
         pictures = scene.images.repeat_interleave(count, 0) if self._dynamic else scene.images
-        self._shown.show(Scene(pictures, annotations, scene.index), None if is_all else rows)
-        if is_all:
-            self._location, self._index, self._finished = start, drawn, self._masks.none
-            self._log_probs = torch.full_like(self._log_probs, -math.log(len(self.classes)))
+        self._shown.show(Scene(pictures, annotations, scene.index), rows)
+        if rows is None:
+            self._location, self._index = start, drawn
         else:
             self._location = self._location.index_copy(0, rows, start)
             self._index = self._index.index_copy(0, rows, drawn)
-            self._finished = self._finished.index_fill(0, rows, False)
-            self._log_probs = self._log_probs.index_fill(0, rows, -math.log(len(self.classes)))
-        self._counter.restart(None if is_all else rows)
+        self._finished = self._masks.both(self._finished, self._masks.invert(mask))
+        if self.answer == "log_probs":
+            uniform = torch.full_like(self._log_probs, -math.log(len(self.classes)))
+            self._log_probs = self._masks.where(mask, uniform, self._log_probs)
+        self._counter.restart(rows)
         if self._recorder:
-            self._recorder.start(rows, start)
+            self._recorder.start(mask.nonzero().flatten(), start)
 
     def _transition(
         self,
@@ -386,4 +392,9 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         if self.output == "numpy":  # Gymnasium marks the rows in which a field is present
             info |= {f"_{name}": self._masks.all for name in fields}
             info |= {f"_{name}": rewarded for name in components}
-        return to_output(info, self.output)
+        return self._convert(info)
+
+    def _convert_observation(self) -> dict[str, Any]:
+        """Returns the observation; its patches are copied only if the next step may return them again."""
+        look = self._counter.common if self.answer_schedule.is_common else None
+        return self._convert(self._observation, () if look in (None, self.num_glimpses - 1) else ("patches",))

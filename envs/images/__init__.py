@@ -68,7 +68,7 @@ class ImageSet:
             index: (B,) int64, indices of images.
             random: random numbers of B rows, for the augmentation.
         """
-        scene = Scene(self.images, {"label": self.labels[index]}, index)
+        scene = Scene(self.images, {"label": self.labels.index_select(0, index)}, index)
         return Scene(self.augmentation(scene.pixels(), random), scene.annotations) if self.augmentation else scene
 
 

@@ -161,12 +161,14 @@ class CanvasScenes:
         self._members = objects.labels.bincount(minlength=len(objects.classes))
         self._first = self._members.cumsum(0) - self._members
         self.classes = self._answer_classes()
+        self._draws = self._shapes_of_draws()
 
     def __len__(self) -> int:
         return self._count
 
     def draw(self, index: Tensor, random: RowRandom) -> Scene:
         """Draws the scenes of the given indices (B,), with the annotations that :class:`Canvas` lists."""
+        random.prepare(self._draws)
         count = self.least + random.integers("number of objects", self.most - self.least + 1)  # (B,)
         numbers = torch.arange(self.most, device=index.device)
         present = numbers < count[:, None]  # (B, N)
@@ -199,6 +201,16 @@ class CanvasScenes:
         annotations = {"boxes": boxes, "labels": labels, "present": present}
         images = images.clamp_(max=255).to(torch.uint8) if is_integer else images.clamp_(0, 1)
         return Scene(images, annotations | self._targets(boxes, labels, present, count, random))
+
+    def _shapes_of_draws(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shape of every draw of a scene by its purpose."""
+        shapes: dict[str, tuple[int, ...]] = {"number of objects": (), "order": (self.most,), "top": (self.most,)}
+        shapes["left"] = (self.width - self.objects.images.shape[-1] + 1,)
+        if self._clutter is not None:
+            shapes["clutter"] = (5, self.canvas.num_clutter)
+        if self.canvas.target_type != "search":
+            return shapes | {"object": (self.most - 1,)}
+        return shapes | {"class": (len(self._members),), "object": (self.most,), "goal": ()}
 
     def _answer_classes(self) -> tuple[str, ...]:
         """Returns the class names; raises :class:`InputError` if the objects do not suit the target type."""

@@ -124,28 +124,28 @@ class CheckedReward:
         if not isinstance(components, Mapping):
             raise InputError(f"{self.name}.components must return a dict of tensors, got {type(components).__name__}.")
         components = {f"reward/{name}": component for name, component in components.items()}
-        self._check(components, transition, active)
+        for name, component in components.items():
+            self._check(name, component, active)
         reward = torch.stack(list(components.values())).sum(0) if components else self.reward(transition)
-        self._check({self.name: reward}, transition, active)
+        self._check(self.name, reward, active)
         self._is_checked = self._is_checked or self._masks.any(transition.last)  # some are wrong only at the end
         where = self._masks.where
         return where(active, reward, self._zeros), {
             name: where(active, component, self._zeros) for name, component in components.items()
         }
 
-    def _check(self, rewards: dict[str, Any], transition: Transition, active: Tensor) -> None:
-        """Refuses invalid rewards; on an accelerator only in the first episode, since the check synchronizes."""
+    def _check(self, name: str, reward: Any, active: Tensor) -> None:
+        """Refuses an invalid reward; on an accelerator only in the first episode, since the check synchronizes."""
         shape, device = self._zeros.shape, self._zeros.device
         if self._is_checked and device.type != "cpu":
             return
-        for name, reward in rewards.items():
-            if not isinstance(reward, Tensor):
-                raise InputError(f"{name} must return a tensor, got {type(reward).__name__}.")
-            if reward.shape != shape or reward.dtype != torch.float32 or reward.device != device:
-                raise InputError(
-                    f"{name} must return ({len(self._zeros)},) float32 on {device}, "
-                    f"got {shape_and_dtype(reward)} on {reward.device}."
-                )
-            # The sum is finite if all numbers are, unless they are so large that it overflows.
-            if not math.isfinite(reward.sum()) and not (reward.isfinite() | ~active).all():
-                raise InputError(f"{name} returned NaN or infinity.")
+        if not isinstance(reward, Tensor):
+            raise InputError(f"{name} must return a tensor, got {type(reward).__name__}.")
+        if reward.shape != shape or reward.dtype != torch.float32 or reward.device != device:
+            raise InputError(
+                f"{name} must return ({len(self._zeros)},) float32 on {device}, "
+                f"got {shape_and_dtype(reward)} on {reward.device}."
+            )
+        # The sum is finite if all numbers are, unless they are so large that it overflows.
+        if not math.isfinite(reward.sum()) and not (reward.isfinite() | ~active).all():
+            raise InputError(f"{name} returned NaN or infinity.")

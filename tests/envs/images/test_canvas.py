@@ -409,7 +409,7 @@ def test_search_scenes_observe_the_goal_and_reward_its_location() -> None:
     env = vector_env(source, answer=None, reward=hit, split="test", num_glimpses=2)
     index = torch.arange(3)
     observation, info = env.reset(seed=0, options={"index": index})
-    annotations = source.load("test").draw(index, RowRandom(env._seeds.scene, index)).annotations
+    annotations = source.load("test").draw(index, env._seeds.by_scene(None, index)).annotations
     assert observation["goal"].equal(annotations["goal"]) and "label" not in info
     target = annotations["target"]
     _, reward, *_ = env.step({"location": (target[:, :2] + target[:, 2:]) / 2})
@@ -535,7 +535,7 @@ def test_splits_have_different_scenes() -> None:
         env = GlimpseVectorEnv(source, num_envs=20, split=split, output="torch")  # type: ignore[arg-type]
         env.reset(seed=0, options={"index": torch.arange(20), "episode": torch.arange(20)})
         boxes.append(
-            env.scenes.draw(torch.arange(20), RowRandom(env._seeds.scene, torch.arange(20))).annotations["boxes"]
+            env.scenes.draw(torch.arange(20), env._seeds.by_scene(None, torch.arange(20))).annotations["boxes"]
         )
     for first, second in pairwise([*boxes, boxes[0]]):
         assert (first != second).flatten(1).any(1).sum() > 15
