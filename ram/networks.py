@@ -177,45 +177,43 @@ class ReLUCell(nn.Module):
         return F.relu(inputs if hidden is None else torch.addmm(inputs, hidden, self.hidden.weight.T))
 
 
-class LocationNetwork(nn.Module):
-    """Gaussian location policy: its mean is a function of h_t in [-1, 1]; samples are not bounded.
+class GaussianPolicy(nn.Module):
+    """Base class of Gaussian policies, with a scheduled, constant or learned standard deviation.
 
     Args:
         feature_size: width of h.
-        hidden_size: width of a hidden ReLU layer; 0 for the paper's linear map.
+        outputs: the number of components.
+        hidden_size: width of a hidden ReLU layer of the mean; 0 for none.
         std: initial standard deviation, in units of half the image.
         final_std: standard deviation at the end of the budget, approached geometrically; None keeps ``std``.
         learn_std: train the standard deviation, starting from ``std``.
-        backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
-        lr_scale: factor of ``optimizer.lr`` for this network (:meth:`ram.tasks.Task.parameter_groups`; the trainer
-            multiplies them). Optimizers that normalize the gradient, such as AdamW, update a policy at full size from
-            noise when nearly all answers are correct; a smaller rate limits this.
+        options: the configuration key, for error messages.
+
+    Attributes:
+        mean: computes the mean before the tanh that bounds it.
     """
 
-    outputs = 2
-    options = "policy"  # the configuration key, for error messages
     log_std: Tensor
 
     def __init__(
         self,
         feature_size: int,
-        hidden_size: int = 0,
-        std: float = 0.1,
-        final_std: float | None = 0.04,
-        learn_std: bool = False,
-        backprop_into_core: bool = False,
-        lr_scale: float = 1.0,
+        outputs: int,
+        hidden_size: int,
+        std: float,
+        final_std: float | None,
+        learn_std: bool,
+        options: str,
     ) -> None:
         super().__init__()
-        for name, value in [("std", std), ("final_std", final_std), ("lr_scale", lr_scale)]:
-            if value is not None and value <= 0:
-                raise InputError(f"{self.options}.{name} must be positive, got {value}.")
+        for name, value in [("std", std), ("final_std", final_std)]:
+            if value is not None:
+                check_positive(f"{options}.{name}", value)
         if learn_std and final_std is not None:
-            raise InputError("policy.learn_std=true needs policy.final_std=null: a learned deviation has no schedule.")
+            raise InputError(f"{options}.learn_std=true needs {options}.final_std=null, which is a schedule.")
         self.initial_std, self.final_std = std, final_std
-        self.backprop_into_core, self.lr_scale = backprop_into_core, lr_scale
-        self.mean = nn.Sequential(*output_layers(feature_size, self.outputs, hidden_size, self.options), nn.Tanh())
-        log_std = torch.full((self.outputs,), math.log(std))
+        self.mean = output_layers(feature_size, outputs, hidden_size, options)
+        log_std = torch.full((outputs,), math.log(std))
         if learn_std:
             self.log_std = nn.Parameter(log_std)
         else:
@@ -228,10 +226,75 @@ class LocationNetwork(nn.Module):
         elif not isinstance(self.log_std, nn.Parameter):
             self.log_std.fill_(math.log(self.initial_std))
 
+
+class LocationNetwork(GaussianPolicy):
+    """Gaussian location policy with the mean tanh(f(h_t) + p_t) in [-1, 1]; samples are not bounded.
+
+    f is linear and begins at 0, so that the first episodes of a training follow the constant path tanh(p_t), which
+    spreads the looks over the image. The other networks learn from informative glimpses at once, and the policy
+    improves on the path; from random initial means both wait for each other.
+
+    Args:
+        feature_size: width of h.
+        hidden_size: width of a hidden ReLU layer of f; 0 for the paper's linear map.
+        reach: the path covers [-reach, reach]^2, in [0, 1); 0 for the center of the image at every step.
+        std: initial standard deviation, in units of half the image.
+        final_std: standard deviation at the end of the budget, approached geometrically; None keeps ``std``.
+        learn_std: train the standard deviation, starting from ``std``.
+        backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
+        lr_scale: factor of ``optimizer.lr`` for this network (:meth:`ram.tasks.Task.parameter_groups`; the trainer
+            multiplies them). Optimizers that normalize the gradient, such as AdamW, update a policy at full size from
+            noise when nearly all answers are correct; a smaller rate limits this.
+    """
+
+    path: Tensor
+
+    def __init__(
+        self,
+        feature_size: int,
+        hidden_size: int = 0,
+        reach: float = 0.5,
+        std: float = 0.1,
+        final_std: float | None = 0.04,
+        learn_std: bool = False,
+        backprop_into_core: bool = False,
+        lr_scale: float = 1.0,
+    ) -> None:
+        super().__init__(feature_size, 2, hidden_size, std, final_std, learn_std, "policy")
+        check_positive("policy.lr_scale", lr_scale)
+        if not 0 <= reach < 1:
+            raise InputError(f"policy.reach must be in [0, 1), got {reach}.")
+        self.backprop_into_core, self.lr_scale = backprop_into_core, lr_scale
+        for value in self.mean[-1].parameters():
+            nn.init.zeros_(value)
+        self.register_buffer("path", (reach * _spread_points(_PATH_LENGTH)).atanh())
+
     @full_precision
     def forward(self, features: Tensor, step: Tensor | None = None) -> Gaussian:
-        """(..., D) -> the distribution of the next location; ``step`` is not used."""
-        return Gaussian(self.mean(features if self.backprop_into_core else features.detach()), self.log_std.exp())
+        """Computes the distribution of the next location.
+
+        Args:
+            features: (..., D).
+            step: int64, the number of the look, from 0: a scalar, or (T,) for features (T, ..., D). None for 0.
+        """
+        step = torch.zeros((), dtype=torch.long, device=features.device) if step is None else step
+        path = self.path[step % _PATH_LENGTH]
+        path = path.view(*step.shape, *[1] * (features.ndim - 1 - step.ndim), 2)
+        mean = self.mean(features if self.backprop_into_core else features.detach())
+        return Gaussian((mean + path).tanh(), self.log_std.exp())
+
+
+_PATH_LENGTH = 64  # then the path repeats
+
+
+def _spread_points(count: int) -> Tensor:
+    """Returns points that cover [-1, 1]^2 evenly, however many are used: (count, 2), from (0, 0) on.
+
+    The additive recurrence of Roberts (2018), "The Unreasonable Effectiveness of Quasirandom Sequences".
+    """
+    ratio = 1.32471795724474602596  # the real root of x^3 = x + 1
+    multiples = torch.arange(count, dtype=torch.float64)[:, None] * torch.tensor([1 / ratio, 1 / ratio**2]).double()
+    return (2 * ((0.5 + multiples) % 1) - 1).float()
 
 
 class GridLocation(nn.Module):
@@ -335,7 +398,7 @@ class ActionNetwork(nn.Module):
         return Categorical(self.logits(features))
 
 
-class BoxNetwork(LocationNetwork):
+class BoxNetwork(GaussianPolicy):
     """Computes the answer of env.answer=box: a Gaussian of left, top, right and bottom with means in [-1, 1].
 
     It is trained by the reward only; its gradient flows into the core and glimpse networks.
@@ -347,16 +410,18 @@ class BoxNetwork(LocationNetwork):
         final_std: standard deviation at the end of the budget, approached geometrically; None keeps ``std``.
     """
 
-    outputs = 4
-    options = "task.agent.box"
-
     def __init__(
         self, feature_size: int, hidden_size: int = 0, std: float = 0.15, final_std: float | None = 0.04
     ) -> None:
-        super().__init__(feature_size, hidden_size, std, final_std, backprop_into_core=True)
+        super().__init__(feature_size, 4, hidden_size, std, final_std, learn_std=False, options="task.agent.box")
         # The sides begin near the center: if left and right are exchanged by more than ``std``, no sample has a reward.
-        for value in self.mean[-2].parameters():
+        for value in self.mean[-1].parameters():
             value.data.mul_(0.25)
+
+    @full_precision
+    def forward(self, features: Tensor) -> Gaussian:
+        """(..., D) -> the distribution of the box."""
+        return Gaussian(self.mean(features).tanh(), self.log_std.exp())
 
 
 class StopNetwork(nn.Module):

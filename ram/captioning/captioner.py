@@ -136,7 +136,7 @@ class GlimpseContext(ContextModule):
         """
         if query.shape[1] != 1:
             raise InputError("decoder=glimpse looks once per token: set decoder.attend=before.")
-        distribution = self.location(query[:, 0])
+        distribution = self.location(query[:, 0], step[0])
         if self.training:
             location = distribution.sample(torch.randn(len(query), 2, device=query.device))
         else:  # noise that depends on the step alone: decoding the same caption again repeats its locations

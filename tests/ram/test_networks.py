@@ -204,8 +204,36 @@ def test_sizes_can_be_combined_freely(cell: str, batch: int, scales: int, channe
 
 
 def test_the_mean_location_is_bounded() -> None:
-    mean = LocationNetwork(4)(1e3 * torch.randn(50, 4)).mean
-    assert mean.abs().max() <= 1
+    network = LocationNetwork(4)
+    torch.nn.init.normal_(network.mean[0].weight)
+    mean = network(1e3 * torch.randn(50, 4)).mean
+    assert 0.99 < mean.abs().max() <= 1
+
+
+@pytest.mark.parametrize("hidden_size", [0, 5])
+def test_the_location_policy_begins_as_a_path_that_covers_the_image(hidden_size: int) -> None:
+    network, features = LocationNetwork(4, hidden_size, reach=0.8), torch.randn(16, 3, 4)
+    mean = network(features, torch.arange(16)).mean
+    assert mean.shape == (16, 3, 2)
+    assert torch.equal(mean[:, 0], mean[:, 2])
+    path = mean[:, 0] / 0.8
+    assert path.abs().max() < 1
+    # 1 / 1.3247 = 0.7549 and 0.7549^2 = 0.5698: the second point is (2 * 0.2549 - 1, 2 * 0.0698 - 1).
+    torch.testing.assert_close(path[:2], torch.tensor([[0.0, 0.0], [-0.4902, -0.8603]]), rtol=0, atol=1e-4)
+    cells = (2 * (path + 1)).long()  # of a 4 x 4 grid
+    assert len({tuple(cell) for cell in cells.tolist()}) >= 13
+    for step in (0, 7, 64 + 7):
+        of_step = network(features[0], torch.tensor(step)).mean
+        torch.testing.assert_close(of_step, mean[step % 64], rtol=0, atol=0)
+
+
+def test_a_location_is_the_tanh_of_a_linear_function_and_the_path() -> None:
+    network = LocationNetwork(2, reach=0.5).double()
+    state = network.state_dict() | {"mean.0.weight": torch.tensor([[1.0, 2.0], [0.0, -1.0]])}
+    network.load_state_dict(state | {"mean.0.bias": torch.tensor([0.1, 0.0])})
+    # f(h) = (0.1 + 0.3 - 0.4, 0.2), and the first point of the path is 0.
+    mean = network(torch.tensor([[0.3, -0.2]], dtype=torch.float64)).mean
+    torch.testing.assert_close(mean, torch.tensor([[0.0, 0.2]], dtype=torch.float64).tanh(), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("backprop_into_core", [False, True])
@@ -418,6 +446,8 @@ def test_the_random_policy_has_no_parameters() -> None:
         (lambda: LocationNetwork(4, std=-0.1), "policy.std"),
         (lambda: LocationNetwork(4, final_std=0.0), "policy.final_std"),
         (lambda: LocationNetwork(4, lr_scale=0.0), "policy.lr_scale"),
+        (lambda: LocationNetwork(4, reach=1.0), "policy.reach"),
+        (lambda: LocationNetwork(4, reach=-0.1), "policy.reach"),
         (lambda: GridLocation(4, lr_scale=0.0), "policy.lr_scale"),
         (lambda: LocationNetwork(4, final_std=0.1, learn_std=True), "policy.learn_std"),
         (lambda: LocationNetwork(4, hidden_size=-1), "policy.hidden_size"),

@@ -121,7 +121,7 @@ def test_a_stop_is_scored_before_the_last_look_and_its_answer_has_a_target() -> 
         ended = active & ~continues
         assert torch.equal(rollout.targets[step] != IGNORE_INDEX, ended)
         stop_log_prob = agent.stop(rollout.features[step]).log_prob(rollout.actions[step]["stop"])
-        location_log_prob = agent.location(rollout.features[step]).log_prob(rollout.sample[step])
+        location_log_prob = agent.location(rollout.features[step], torch.tensor(step)).log_prob(rollout.sample[step])
         expected = torch.where(continues, location_log_prob, 0) + stop_log_prob
         torch.testing.assert_close(rollout.log_prob[step][scored], expected[scored])
         lengths |= {step} if ended.any() else set()
@@ -153,7 +153,7 @@ def test_answers_without_labels_are_sampled_and_scored() -> None:
     assert torch.equal(rollout.reward.sum(0), (answers - 1).sum(0).float())
     assert rollout.mask.all()  # the last answer still changes the number
     assert agent.action is not None
-    location = agent.location(rollout.features).log_prob(rollout.sample)
+    location = agent.location(rollout.features, torch.arange(len(answers))).log_prob(rollout.sample)
     expected = agent.action(rollout.features).log_prob(answers) + torch.where(rollout.moved, location, 0)
     torch.testing.assert_close(rollout.log_prob, expected)
 
@@ -248,6 +248,7 @@ def test_the_policy_loss_trains_the_upper_layer_and_the_context_and_answers_trai
             core=partial(CoreNetwork, cell="lstm", size=16, num_layers=2),
             policy=partial(LocationNetwork, backprop_into_core=backprop_into_core),
         )
+        torch.nn.init.normal_(agent.location.mean[0].weight)  # it begins at 0
         rollout = rollout_of(agent, env)
         assert rollout.logits is not None
         assert trained(agent, rollout.log_prob[rollout.moved].sum()) == (upper | lower if backprop_into_core else upper)

@@ -72,11 +72,12 @@ def test_a_policy_loss_may_flow_into_the_core() -> None:
     gradients = []
     for batched in (True, False):
         agent = make_agent(policy=partial(LocationNetwork, backprop_into_core=True))
+        torch.nn.init.constant_(agent.location.mean[0].weight, 0.1)  # it begins at 0
         unroll = agent.unroll(LOOKS) if batched else Unroll(agent.step)
         for observation in observations():
             unroll.step(observation)
         features, _ = unroll.features()
-        agent.location(features).log_prob(torch.zeros(LOOKS, ROWS, 2, dtype=torch.float64)).sum().backward()
+        agent.location(features, torch.arange(LOOKS)).log_prob(torch.zeros(LOOKS, ROWS, 2, dtype=torch.float64)).sum().backward()
         gradients.append([value.grad for value in agent.glimpse.parameters()])
     for batched_gradient, gradient in zip(*gradients, strict=True):
         assert gradient.count_nonzero()

@@ -96,7 +96,8 @@ def test_only_pixels_inside_the_glimpse_change_the_output() -> None:
     assert isinstance(context, GlimpseContext)
     for parameter in context.location.parameters():
         parameter.data.zero_()
-    context.location.mean[-2].bias.data = torch.tensor([0.0, 10.0])  # the center of the lower border
+    context.location.path.zero_()
+    context.location.mean[-1].bias.data = torch.tensor([0.0, 10.0])  # the center of the lower border
     image = random_images(1)
     output = model(image, INPUTS[:1])
     assert output.weights is not None and output.weights.argmax(-1).tolist() == [[15 * 24 + 12] * 4]
