@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.validation import check_probability
-from ram.distributed import average, global_mean
+from ram.distributed import total
 from ram.distributions import full_precision
 from ram.reinforce import BaselineOutput, Rollout
 
@@ -60,8 +60,9 @@ class MovingAverageBaseline(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
         if self.training:
-            mean = global_mean(returns[rollout.active].mean(), rollout.active)
-            self.mean.lerp_(average(mean), 1 - self.decay)
+            active = returns[rollout.active]
+            sum_, count = total(torch.stack([active.sum(), active.new_tensor(len(active))]))
+            self.mean.lerp_(sum_ / count, 1 - self.decay)
             self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
         return BaselineOutput(value, returns.new_zeros(()))
 
@@ -83,7 +84,7 @@ class LearnedBaseline(Baseline):
         features = rollout.features if self.backprop_into_core else rollout.features.detach()
         value = self._value(features)
         loss = (value - returns)[rollout.active].square().mean()
-        return BaselineOutput(value.detach(), global_mean(loss, rollout.active))
+        return BaselineOutput(value.detach(), loss)
 
     @full_precision
     def _value(self, features: Tensor) -> Tensor:
