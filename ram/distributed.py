@@ -166,7 +166,7 @@ class TrainingStep(nn.Module):
     """The training step of a task, whose backward pass also averages the loss and a flag over the processes.
 
     The averages are exchanged as the gradient of a parameter, together with those of the task. Every parameter has a
-    gradient, zero where it is not used, because finding out which are used would take another exchange.
+    gradient, zero where it is not used, because finding out which are used takes another exchange.
 
     Args:
         task: ``task(step)`` computes a result with a ``loss``.
@@ -174,22 +174,24 @@ class TrainingStep(nn.Module):
 
     def __init__(self, task: nn.Module) -> None:
         super().__init__()
-        self.task, self.average = task, nn.Parameter(next(task.parameters()).new_zeros(2))
+        self._trained = [value for value in task.parameters() if value.requires_grad]
+        self.task, self.average = task, None
+        if world().size > 1:
+            self.average = nn.Parameter(torch.zeros(2, device=self._trained[0].device))
 
     def forward(self, step: int, flag: bool) -> Any:
         """Returns the result of a step; ``flag`` is exchanged."""
         result = self.task(step)
         loss = result.loss.detach().float()
         self._values = torch.stack([loss, torch.full_like(loss, flag)])
-        if world().size == 1:
+        if self.average is None:
             return result
         self.average.grad = None
-        parameters = [value for value in self.task.parameters() if value.requires_grad]
-        return replace(result, loss=_Backward.apply(result.loss, self._values, self.average, *parameters))
+        return replace(result, loss=_Backward.apply(result.loss, self._values, self.average, *self._trained))
 
     def averages(self) -> tuple[float, float]:
         """Returns, after the backward pass, the average of the loss and the share of processes whose flag is set."""
-        values = self._values if world().size == 1 else self.average.grad
+        values = self._values if self.average is None else self.average.grad
         return tuple(values.tolist())  # type: ignore[union-attr]
 
 
@@ -209,7 +211,7 @@ class _Backward(torch.autograd.Function):
 
 def data_parallel(step: TrainingStep) -> nn.Module:
     """Returns a training step whose backward pass averages the gradients over the processes."""
-    if world().size == 1:
+    if step.average is None:
         return step
     model = DistributedDataParallel(step, gradient_as_bucket_view=True)
     model.broadcast_buffers = False  # they are computed from exchanged values where they depend on the batch
