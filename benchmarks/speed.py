@@ -1,7 +1,8 @@
 """Times the sensor, the environment and training against alternatives: ``python -m benchmarks.speed``.
 
-Everything runs in one process and is printed as Markdown. The alternatives of a table are timed in turn, A B A B ...,
+Everything but the table of processes runs in one process. The alternatives of a table are timed in turn, A B A B ...,
 so that other load on the machine affects all of them. A time is the median over the rounds, a ratio one of medians.
+The tables are printed as Markdown.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import torch
 from benchmarks.breakdown import time_parts
 from benchmarks.corpus import time_corpora
 from benchmarks.environment import time_environment
+from benchmarks.processes import time_processes
 from benchmarks.sensor import time_sensor
 from benchmarks.sizes import time_sizes
 from benchmarks.timing import machine
-from benchmarks.training import time_scenes, time_training
+from benchmarks.training import random_images, time_scenes, time_training
 from benchmarks.variants import time_variants
-from envs.images import ImageSet
 from ram.training.memory import keep_freed_memory
 
 
@@ -34,15 +35,12 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     keep_freed_memory()
     torch.manual_seed(0)
-    images = ImageSet(
-        torch.randint(256, (20_000, 1, 28, 28), dtype=torch.uint8),
-        torch.randint(10, (20_000,)),
-        tuple("0123456789"),
-    )
+    images = random_images()
     print(f"{machine()}\nTimes are medians; the alternatives of a table are timed in turn. The images are random.")
     time_sensor(seconds=0.2 if quick else 4)
     time_sizes(seconds=1 if quick else 20, plot=arguments.plot)
     time_training(images, seconds=1 if quick else 15)
+    time_processes(seconds=1 if quick else 15)
     time_scenes(images, seconds=0.5 if quick else 10)
     time_environment(images, seconds=0.2 if quick else 6, least=1 if quick else 3)
     time_corpora(seconds=2 if quick else 60, steps=1 if quick else 4)

@@ -17,6 +17,7 @@ from envs.images.canvas import Canvas
 from envs.random import RowRandom
 from ram.agent import RecurrentAttention
 from ram.baselines import LearnedBaseline
+from ram.distributed import TrainingStep, data_parallel
 from ram.networks import ActionNetwork, LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 from ram.training.averaging import WeightAverage
@@ -24,6 +25,8 @@ from ram.training.averaging import WeightAverage
 
 class Training:
     """A task of the paper's size with its optimizer and weight average, stepped as by the trainer.
+
+    With several processes each computes its share of the batch.
 
     Args:
         images: the training images.
@@ -49,6 +52,7 @@ class Training:
         self.task = task(build_env, agent, LearnedBaseline, batch_size=batch_size, compile=compiled)
         options: dict[str, Any] = optimizer or {"fused": True}
         self.optimizer = torch.optim.AdamW(self.task.parameter_groups(), lr=1e-3, weight_decay=0.0, **options)
+        self.compute = data_parallel(TrainingStep(self.task))
         self.average = WeightAverage(self.task, decay=0.999)
         self.num_steps = 0
 
@@ -63,7 +67,7 @@ class Training:
 
     def loss(self) -> Tensor:
         """Computes the loss of the next step."""
-        return cast(Tensor, self.task(self.num_steps).loss)
+        return cast(Tensor, self.compute(self.num_steps, False).loss)
 
     def backward(self, loss: Tensor) -> None:
         """Computes the gradients."""
@@ -134,6 +138,13 @@ class MatrixProducts:
     def operations(self) -> int:
         """The number of multiplications and additions."""
         return sum(2 * a.shape[0] * a.shape[1] * b.shape[1] for a, b, _ in self.products)
+
+
+def random_images() -> ImageSet:
+    """Returns 20,000 random images of 28 x 28, the same in every process."""
+    random = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (20_000, 1, 28, 28), dtype=torch.uint8, generator=random)
+    return ImageSet(pixels, torch.randint(10, (20_000,), generator=random), tuple("0123456789"))
 
 
 def time_training(images: ImageSet, seconds: float) -> None:

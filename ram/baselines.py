@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.validation import check_probability
-from ram.distributed import average, global_mean, masked_mean
+from ram.distributed import total
 from ram.distributions import full_precision
-from ram.reinforce import BaselineOutput, Rollout
+from ram.reinforce import BaselineOutput, Rollout, masked_mean
 
 
 class Baseline(nn.Module):
@@ -60,8 +60,9 @@ class MovingAverageBaseline(Baseline):
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:
         value = (self.mean / self.weight.clamp(min=1e-8)).expand_as(returns)
         if self.training:
-            mean = global_mean(returns[rollout.active].mean(), rollout.active)
-            self.mean.lerp_(average(mean), 1 - self.decay)
+            active = returns[rollout.active]
+            sum_, count = total(torch.stack([active.sum(), active.new_tensor(len(active))]))
+            self.mean.lerp_(sum_ / count, 1 - self.decay)
             self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
         return BaselineOutput(value, returns.new_zeros(()))
 

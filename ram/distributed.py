@@ -1,8 +1,9 @@
 """What several processes compute together: their shares of the data, means over all of them, and what they exchange.
 
 All processes hold the same weights and call the same functions in the same order. Each computes the loss of its share
-of the global batch, and ``DistributedDataParallel`` averages the gradients. In a single process every function here
-returns its argument and nothing is exchanged.
+of the global batch, and ``DistributedDataParallel`` averages the gradients. An exchange costs a large part of a
+millisecond however small it is, so that what is known without one is not exchanged. In a single process every function
+here returns its argument and nothing is exchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -53,6 +54,10 @@ class World:
         of the gradients is the same.
         """
         return range(count) if count < self.size else self.parts(count)[self.rank]
+
+    def weight(self, count: int) -> float:
+        """Returns the factor of a mean over this process's share that makes its average the mean over the batch."""
+        return 1.0 if count < self.size else len(self.share(count)) * self.size / count
 
 
 def init_process_group(rank: int = -1, size: int = -1, store: Any = None) -> None:
@@ -101,18 +106,6 @@ def global_mean(mean: Tensor, count: Tensor | int) -> Tensor:
         return mean
     count = torch.as_tensor(count, dtype=torch.float64, device=mean.device).sum()
     return mean * (count * size / total(count).clamp(min=1)).to(mean.dtype)
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of the values where ``mask`` is True, over all processes; 0 if it is nowhere."""
-    count = mask.sum()
-    return global_mean((values * mask).sum() / count.clamp(min=1), count)
-
-
-def average(values: Tensor) -> Tensor:
-    """Returns the average of a tensor over the processes, without gradient."""
-    size = world().size
-    return values if size == 1 else total(values) / size
 
 
 def average_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -169,23 +162,57 @@ def agree(function: Callable[[], Result]) -> Result:
     return result  # type: ignore[return-value]
 
 
-def data_parallel(task: nn.Module) -> Callable[[int], Any]:
-    """Returns the training step of a task, whose backward pass averages the gradients over the processes."""
-    if world().size == 1:
-        return task
-    step = _Step(task)
-    # An episode of one look, for example, does not use the recurrent weights.
-    model = DistributedDataParallel(step, find_unused_parameters=True)
-    model.broadcast_buffers = False  # they are computed from exchanged values where they depend on the batch
-    return model
+class TrainingStep(nn.Module):
+    """The training step of a task, whose backward pass also averages the loss and a flag over the processes.
 
+    The averages are exchanged as the gradient of a parameter, together with those of the task. Every parameter has a
+    gradient, zero where it is not used, because finding out which are used takes another exchange.
 
-class _Step(nn.Module):
-    """A task for ``DistributedDataParallel``, which prints a warning if no parameter is ever unused."""
+    Args:
+        task: ``task(step)`` computes a result with a ``loss``.
+    """
 
     def __init__(self, task: nn.Module) -> None:
         super().__init__()
-        self.task, self.unused = task, nn.Parameter(next(task.parameters()).new_zeros(()))
+        self._trained = [value for value in task.parameters() if value.requires_grad]
+        self.task, self.average = task, None
+        if world().size > 1:
+            self.average = nn.Parameter(torch.zeros(2, device=self._trained[0].device))
 
-    def forward(self, step: int) -> Any:
-        return self.task(step)
+    def forward(self, step: int, flag: bool) -> Any:
+        """Returns the result of a step; ``flag`` is exchanged."""
+        result = self.task(step)
+        loss = result.loss.detach().float()
+        self._values = torch.stack([loss, torch.full_like(loss, flag)])
+        if self.average is None:
+            return result
+        self.average.grad = None
+        return replace(result, loss=_Backward.apply(result.loss, self._values, self.average, *self._trained))
+
+    def averages(self) -> tuple[float, float]:
+        """Returns, after the backward pass, the average of the loss and the share of processes whose flag is set."""
+        values = self._values if self.average is None else self.average.grad
+        return tuple(values.tolist())  # type: ignore[union-attr]
+
+
+class _Backward(torch.autograd.Function):
+    """Returns the loss, and in the backward pass the given gradient of a parameter and zeros for other parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradient: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.gradient, ctx.parameters = gradient, parameters
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        zeros = [value.new_zeros(()).expand_as(value) for value in ctx.parameters[1:]]
+        return gradient, None, ctx.gradient, *zeros
+
+
+def data_parallel(step: TrainingStep) -> nn.Module:
+    """Returns a training step whose backward pass averages the gradients over the processes."""
+    if step.average is None:
+        return step
+    model = DistributedDataParallel(step, gradient_as_bucket_view=True)
+    model.broadcast_buffers = False  # they are computed from exchanged values where they depend on the batch
+    return model

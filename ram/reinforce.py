@@ -19,8 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from ram.distributed import global_mean
-
 
 @dataclass(frozen=True)
 class Rollout:
@@ -49,7 +47,7 @@ class BaselineOutput:
 
     Attributes:
         value: (T, B), the predicted return; without gradient.
-        loss: a scalar that trains the baseline.
+        loss: a scalar that trains the baseline, a mean over the active steps.
     """
 
     value: Tensor
@@ -90,7 +88,7 @@ class Estimate:
 
 
 def reinforce(rollout: Rollout, baseline: Callable[[Rollout, Tensor], BaselineOutput], gamma: float = 1.0) -> Estimate:
-    """Computes the REINFORCE losses of a rollout.
+    """Computes the REINFORCE losses of a rollout: the policy loss is a mean over its episodes.
 
     Args:
         rollout: the episodes.
@@ -145,12 +143,15 @@ def _discounts(steps: int, gamma: float, device: torch.device) -> Tensor:
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """Returns the policy-gradient surrogate loss, summed over the steps and averaged over the episodes.
 
-    With several processes the average is over the episodes of all; see :func:`global_mean`.
-
     Args:
         log_prob: (T, B), with gradient.
         advantage: (T, B); its gradient is not used.
         mask: (T, B) bool, the choices that are scored.
     """
     scored = torch.where(mask, log_prob * advantage.detach(), 0)
-    return -global_mean(scored.sum(0).mean(), scored.shape[1])
+    return -scored.sum(0).mean()
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean of the values where ``mask`` is True; 0 if it is nowhere."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)

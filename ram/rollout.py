@@ -20,10 +20,10 @@ from envs import GlimpseVectorEnv
 from envs.random import RowRandom
 from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
-from ram.distributed import masked_mean
+from ram.distributed import global_mean
 from ram.distributions import Distribution
 from ram.networks import CoreOutput, RandomLocation
-from ram.reinforce import Rollout
+from ram.reinforce import Rollout, masked_mean
 from ram.unroll import Unroll
 
 Behavior = Literal["greedy", "sampled", "random"]
@@ -66,7 +66,7 @@ class GlimpseRollout(Rollout):
 
     def entropy(self) -> Tensor:
         """Returns the mean entropy of the scored choices in nats, summed over their kinds; with gradient."""
-        first, *others = [masked_mean(values, mask) for values, mask in self.entropies]
+        first, *others = [global_mean(masked_mean(values, mask), mask) for values, mask in self.entropies]
         return sum(others, first)
 
     def num_glimpses(self) -> Tensor:

@@ -20,7 +20,7 @@ from ram.captioning.captioner import Captioner
 from ram.corpora import CaptionCorpus, Captions, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.vocabulary import END, SPECIAL, Vocabulary, build_vocabulary, teacher_forcing_batch
-from ram.distributed import global_mean, parallel_map, total
+from ram.distributed import global_mean, parallel_map
 from ram.inference.captions import ImageCaptioner, decoder_inputs, generate, max_caption_length, to_float
 from ram.inference.text import check_length
 from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
@@ -349,8 +349,8 @@ def self_critical_loss(
     last_step_reward = F.pad(reward[None], (0, 0, targets.shape[1] - 1, 0))  # (T, B)
     features = output.features.transpose(0, 1)
     rollout = Rollout(features, log_prob.mT, mask.mT, mask.mT, last_step_reward, group)
-    rows = total(torch.tensor(len(reward), device=mask.device))
-    return reinforce(rollout, greedy_baseline).policy_loss * rows / total(mask.sum())
+    count = mask.sum()
+    return global_mean(reinforce(rollout, greedy_baseline).policy_loss * len(reward) / count, count)
 
 
 def _check_options(gamma: float, reward: Any, augmentation: Any, **weights: float) -> None:

@@ -17,7 +17,7 @@ from envs.validation import check_positive_integers
 from ram.baselines import Baseline
 from ram.corpora import Captions, Examples
 from ram.corpora.batches import EVALUATION_BATCH_SIZE, Batches
-from ram.distributed import Result, global_mean, parallel_map, total, world
+from ram.distributed import Result, global_mean, parallel_map, world
 from ram.reinforce import Rollout, reinforce
 from ram.sequence.interfaces import ModelOutput
 from ram.tasks import StepResult, Task
@@ -160,9 +160,9 @@ class CorpusTask(Task, Generic[Examples_]):
         features = features.transpose(0, 1) if features.ndim == 3 else features.expand(len(rewards), -1, -1)
         group = torch.arange(rows, device=reward.device) // self.rollouts
         rollout = Rollout(features, output.log_prob.view(rows, -1).mT, active, active, rewards, group)
-        estimate = reinforce(rollout, self.baseline, gamma)
-        row_count = total(torch.tensor(rows, device=reward.device))
-        return estimate.policy_loss * row_count / total(mask.sum()), estimate.baseline_loss
+        estimate, count = reinforce(rollout, self.baseline, gamma), mask.sum()
+        policy_loss = global_mean(estimate.policy_loss * rows / count, count)
+        return policy_loss, global_mean(estimate.baseline_loss, active)
 
     def correct(self, output: ModelOutput, targets: Tensor) -> Tensor:
         """Returns which predictions are correct, in the shape of ``targets``."""

@@ -91,6 +91,7 @@ class GlimpseTask(Task):
         self._row_seed, self.device = _row_seed(seed), torch.device(device)
         self._build = env
         self._share = world().share(batch_size)  # the images of the batch that this process computes
+        self._weight = world().weight(batch_size)
         self.env = self._env("train", len(self._share) * rollouts_per_image, rollouts_per_image, self._share.start)
         self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
         self._epoch = -1
@@ -132,15 +133,27 @@ class GlimpseTask(Task):
         self.agent.anneal(self.progress)
         rollout = run_episode(self.agent, self.env, self._noise(step), {"index": self._batch(step), "episode": step})
         estimate = reinforce(rollout, self.baseline, self.gamma)
-        loss = estimate.policy_loss + self.weights.baseline * estimate.baseline_loss
-        terms = {"loss/policy": estimate.policy_loss, "loss/baseline": estimate.baseline_loss}
+        terms = {
+            "loss/policy": self._global_mean(estimate.policy_loss),
+            "loss/baseline": self._global_mean(estimate.baseline_loss, rollout.active),
+        }
+        loss = terms["loss/policy"] + self.weights.baseline * terms["loss/baseline"]
         if rollout.logits is not None and rollout.targets is not None:
             mean = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
-            terms["loss/answer"] = global_mean(mean, rollout.targets != IGNORE_INDEX)
+            terms["loss/answer"] = self._global_mean(mean, rollout.targets != IGNORE_INDEX)
             loss = loss + self.weights.answer * terms["loss/answer"]
         if self.weights.entropy:
             loss = loss - self.weights.entropy * rollout.entropy()
         return StepResult(loss, lambda: self._metrics(rollout, estimate, terms))
+
+    def _global_mean(self, mean: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Scales a mean over the rows, or over the elements in ``mask``, for the average over the processes.
+
+        Where all rows end and answer at the same looks, all counts are proportional to the rows: nothing is exchanged.
+        """
+        if mask is not None and not self.env.answer_schedule.is_common:
+            return global_mean(mean, mask)
+        return mean if self._weight == 1 else self._weight * mean
 
     @torch.no_grad()
     def _metrics(self, rollout: GlimpseRollout, estimate: Estimate, terms: Mapping[str, Tensor]) -> dict[str, float]:

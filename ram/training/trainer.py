@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from envs.errors import InputError
 from envs.validation import check_choice, check_integer, check_positive, check_positive_integers, check_probability
-from ram.distributed import average, average_metrics, data_parallel, world
+from ram.distributed import TrainingStep, average_metrics, data_parallel, world
 from ram.tasks import StepResult, Task
 from ram.training import checkpoint
 from ram.training.averaging import WeightAverage
@@ -146,7 +146,8 @@ class Trainer:
         except (TypeError, ValueError) as error:
             raise InputError(f"optimizer: {error}.") from error
         synchronize_batch_norm(task)
-        self._training_step = data_parallel(task)
+        self._training_step = TrainingStep(task)
+        self._parallel_step = data_parallel(self._training_step)
         self._rates = [group["lr"] * group["lr_scale"] for group in self._optimizer.param_groups]
         self._average = WeightAverage(task, self.average_decay)
         self._progress = self._resume() if resume else Progress()
@@ -213,12 +214,15 @@ class Trainer:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * _SCHEDULES[self.schedule](task.progress)
         with self._autocast():
-            result = self._training_step(step)
+            result = self._parallel_step(step, self._interrupted())
+        self._optimizer.zero_grad()
+        result.loss.backward()
+        for value in self._parameters:
+            if value.grad is None:  # not used in this step; DistributedDataParallel gives zeros too
+                value.grad = torch.zeros_like(value)
         # Reading the loss waits for an accelerator; the weights are checked before they are saved.
         if result.loss.device.type == "cpu" or step % self.log_every == 0:
             self._check_loss(result, step)
-        self._optimizer.zero_grad()
-        result.loss.backward()
         if step % self.log_every == 0:
             self._log(result, step)
         if self.clip_norm is not None:
@@ -229,9 +233,8 @@ class Trainer:
         self._bar.update(task.examples_per_step)
 
     def _check_loss(self, result: StepResult, step: int) -> None:
-        """Raises TrainingStopped if the loss is not finite; exchanges whether a process is to stop."""
-        loss = result.loss.detach().float()
-        value, self._share_stopping = average(torch.stack([loss, torch.full_like(loss, self._interrupted())])).tolist()
+        """Raises TrainingStopped if the loss is not finite."""
+        value, self._share_stopping = self._training_step.averages()
         if not math.isfinite(value):
             terms = average_metrics(result.metrics())
             broken = [name for name, value in terms.items() if name.startswith("loss/") and not math.isfinite(value)]

@@ -223,6 +223,13 @@ def test_shares_are_contiguous_and_cover_a_batch_once() -> None:
     assert World(2, 3).parts(2) == [range(1), range(1, 2)]
 
 
+def test_the_weighted_means_of_shares_average_to_the_mean_of_the_batch() -> None:
+    for values in (torch.arange(8.0), torch.arange(2.0)):
+        worlds = [World(rank, 3) for rank in range(3)]
+        means = [values[each.share(len(values))].mean() * each.weight(len(values)) for each in worlds]
+        assert sum(means) / 3 == pytest.approx(values.mean())
+
+
 @pytest.mark.usefixtures("empty_folder")
 @pytest.mark.parametrize(
     ("arguments", "message"),
