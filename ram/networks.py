@@ -278,8 +278,9 @@ class LocationNetwork(GaussianPolicy):
             step: int64, the number of the look, from 0: a scalar, or (T,) for features (T, ..., D). None for 0.
         """
         step = torch.zeros((), dtype=torch.long, device=features.device) if step is None else step
-        path = self.path[step % _PATH_LENGTH]
-        path = path.view(*step.shape, *[1] * (features.ndim - 1 - step.ndim), 2)
+        path = F.embedding(step % _PATH_LENGTH, self.path)
+        if step.ndim:
+            path = path.view(*step.shape, *[1] * (features.ndim - 1 - step.ndim), 2)
         mean = self.mean(features if self.backprop_into_core else features.detach())
         return Gaussian((mean + path).tanh(), self.log_std.exp())
 
