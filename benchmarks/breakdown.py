@@ -16,7 +16,7 @@ from benchmarks.training import Training
 from envs import GlimpseVectorEnv
 from envs.images import ImageSet
 from ram.agent import RecurrentAttention
-from ram.networks import LocationNetwork
+from ram.policies import LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 from ram.unroll import Unroll
 

@@ -18,7 +18,7 @@ from envs.random import RowRandom
 from ram.agent import RecurrentAttention
 from ram.baselines import LearnedBaseline
 from ram.distributed import TrainingStep, data_parallel
-from ram.networks import ActionNetwork, LocationNetwork
+from ram.policies import ActionNetwork, LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 from ram.training.averaging import WeightAverage
 

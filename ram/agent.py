@@ -9,20 +9,8 @@ import torch
 from torch import nn
 
 from envs.errors import InputError
-from ram.networks import (
-    ActionNetwork,
-    BoxNetwork,
-    ContextNetwork,
-    CoreNetwork,
-    CoreOutput,
-    GlimpseNetwork,
-    GridLocation,
-    LocationNetwork,
-    RandomLocation,
-    ReLUCell,
-    State,
-    StopNetwork,
-)
+from ram.networks import ContextNetwork, CoreNetwork, CoreOutput, GlimpseNetwork, ReLUCell, State
+from ram.policies import ActionNetwork, BoxNetwork, GridLocation, LocationNetwork, RandomLocation, StopNetwork
 from ram.unroll import BatchedUnroll, Unroll
 
 

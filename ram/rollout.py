@@ -22,7 +22,8 @@ from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
 from ram.distributed import global_mean
 from ram.distributions import Distribution
-from ram.networks import CoreOutput, RandomLocation
+from ram.networks import CoreOutput
+from ram.policies import RandomLocation
 from ram.reinforce import Rollout, masked_mean
 from ram.unroll import Unroll
 

@@ -14,7 +14,8 @@ from envs.validation import check_factory
 from ram.attention import AttentionOutput
 from ram.captioning.image_encoders import ImageEncoder, Pixels
 from ram.corpora.vocabulary import START
-from ram.networks import GlimpseNetwork, LocationNetwork
+from ram.networks import GlimpseNetwork
+from ram.policies import LocationNetwork
 from ram.sequence.autoregressive import DecoderModel
 from ram.sequence.context import ContextModule
 from ram.sequence.embedding import TokenEmbedding

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from envs.validation import check_probability
 from ram.distributions import at_least_float32
-from ram.networks import output_layers
+from ram.policies import output_layers
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.interfaces import Encoder, ModelOutput, build_encoder, masked_log_prob
 from ram.sequence.pooling import Pooling, masked_mean

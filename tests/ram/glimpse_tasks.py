@@ -13,7 +13,8 @@ from envs.scene import END_CLASS
 from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
 from ram.inference.glimpse import GlimpsePredictor
-from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork
+from ram.networks import CoreNetwork, GlimpseNetwork
+from ram.policies import LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 
 

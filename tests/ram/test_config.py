@@ -148,7 +148,7 @@ def test_the_default_job_is_glyphs() -> None:
     [
         (["+extra=1"], "extra is not an option"),
         (["+task.extra=1"], r"task\.extra is not an option of ram\.tasks\.glimpse\.GlimpseTask"),
-        (["+policy.spread=1"], r"policy\.spread is not an option of ram\.networks\.LocationNetwork"),
+        (["+policy.spread=1"], r"policy\.spread is not an option of ram\.policies\.LocationNetwork"),
         (["+images.sizee=1"], r"^images\.sizee is not an option of envs\.images\.glyphs\.Glyphs"),
         (["scenes=cluttered", "+scenes.sizee=1"], r"^scenes\.sizee is not an option of envs\.images\.canvas\.Canvas"),
         (["+reward.cost=1"], r"^reward\.cost is not an option of envs\.rewards\.answers\.CorrectAnswer"),

@@ -12,7 +12,8 @@ from envs.images import ImageSet
 from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
 from ram.initialization import InputScale, initialize_relu
-from ram.networks import BoxNetwork, ContextNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
+from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork
+from ram.policies import BoxNetwork, LocationNetwork
 from ram.tasks.glimpse import GlimpseTask
 from ram.training import checkpoint
 from tests.ram.glimpse_tasks import build_task, random_images

@@ -24,17 +24,8 @@ from ram.attention.selection import (
     Uniform,
     Unnormalized,
 )
-from ram.networks import (
-    ActionNetwork,
-    BoxNetwork,
-    ContextNetwork,
-    CoreNetwork,
-    GlimpseNetwork,
-    GridLocation,
-    LocationNetwork,
-    RandomLocation,
-    StopNetwork,
-)
+from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork
+from ram.policies import ActionNetwork, BoxNetwork, GridLocation, LocationNetwork, RandomLocation, StopNetwork
 
 SMALL_CORE = partial(CoreNetwork, size=4)
 

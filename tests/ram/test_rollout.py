@@ -21,7 +21,8 @@ from envs.scene import Scene
 from envs.splits import IGNORE_INDEX, Split
 from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
-from ram.networks import ActionNetwork, CoreNetwork, GlimpseNetwork, LocationNetwork
+from ram.networks import CoreNetwork, GlimpseNetwork
+from ram.policies import ActionNetwork, LocationNetwork
 from ram.reinforce import reinforce
 from ram.rollout import GlimpseRollout, draw_noise, run_episode
 

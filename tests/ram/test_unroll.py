@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ram.agent import RecurrentAttention
-from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork
+from ram.networks import CoreNetwork, GlimpseNetwork
+from ram.policies import LocationNetwork
 from ram.unroll import BatchedUnroll, Unroll
 
 LOOKS, ROWS, PATCH = 5, 3, (2, 1, 4, 3)
@@ -77,7 +78,9 @@ def test_a_policy_loss_may_flow_into_the_core() -> None:
         for observation in observations():
             unroll.step(observation)
         features, _ = unroll.features()
-        agent.location(features, torch.arange(LOOKS)).log_prob(torch.zeros(LOOKS, ROWS, 2, dtype=torch.float64)).sum().backward()
+        agent.location(features, torch.arange(LOOKS)).log_prob(
+            torch.zeros(LOOKS, ROWS, 2, dtype=torch.float64)
+        ).sum().backward()
         gradients.append([value.grad for value in agent.glimpse.parameters()])
     for batched_gradient, gradient in zip(*gradients, strict=True):
         assert gradient.count_nonzero()

@@ -13,7 +13,8 @@ from ram.attention.scores import Location
 from ram.attention.selection import Hard
 from ram.captioning.captioner import Captioner, GlimpseContext
 from ram.captioning.image_encoders import Convolutional, Pixels
-from ram.networks import GlimpseNetwork, LocationNetwork
+from ram.networks import GlimpseNetwork
+from ram.policies import LocationNetwork
 from ram.sequence import interfaces, recurrent, transformer
 from ram.sequence.context import CrossAttention
 from ram.sequence.embedding import TokenEmbedding

@@ -22,7 +22,8 @@ from ram.corpora import Captions, Tokens
 from ram.corpora.reversal import Reversal
 from ram.corpora.vocabulary import END, START
 from ram.inference.captions import ImageCaptioner
-from ram.networks import GlimpseNetwork, LocationNetwork, RandomLocation
+from ram.networks import GlimpseNetwork
+from ram.policies import LocationNetwork, RandomLocation
 from ram.sequence import recurrent, transformer
 from ram.sequence.context import CrossAttention
 from ram.sequence.embedding import TokenEmbedding

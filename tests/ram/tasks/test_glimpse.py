@@ -12,7 +12,8 @@ from envs.images import ImageSet
 from envs.random import RowRandom
 from ram.agent import RecurrentAttention
 from ram.baselines import LearnedBaseline, LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
-from ram.networks import CoreNetwork, GlimpseNetwork, LocationNetwork, RandomLocation
+from ram.networks import CoreNetwork, GlimpseNetwork
+from ram.policies import LocationNetwork, RandomLocation
 from ram.rollout import run_episode
 from ram.tasks import Animation
 from ram.tasks.glimpse import GlimpseTask, LossWeights

@@ -8,7 +8,7 @@ from envs import GlimpseSensor, GlimpseVectorEnv
 from envs.rewards.answers import CorrectAnswer, EarlyAnswer
 from envs.rewards.weighted_sum import WeightedSum
 from envs.splits import IGNORE_INDEX
-from ram.networks import RandomLocation
+from ram.policies import RandomLocation
 from ram.rollout import evaluate_episodes
 from ram.tasks.glimpse import GlimpseTask
 from tests.ram.glimpse_tasks import (

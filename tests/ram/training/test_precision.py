@@ -15,7 +15,7 @@ import ram
 from envs import InputError
 from ram import evaluate, train
 from ram.baselines import LearnedBaseline
-from ram.networks import GridLocation, LocationNetwork
+from ram.policies import GridLocation, LocationNetwork
 from ram.reinforce import reinforce
 from ram.rollout import run_episode
 from ram.tasks import Task
