@@ -103,7 +103,7 @@ class LocationNetwork(GaussianPolicy):
         final_std: float | None = 0.04,
         learn_std: bool = False,
         backprop_into_core: bool = False,
-        lr_scale: float = 1.0,
+        lr_scale: float = 0.3,
     ) -> None:
         super().__init__(feature_size, 2, hidden_size, std, final_std, learn_std, "policy")
         check_positive("policy.lr_scale", lr_scale)
