@@ -247,12 +247,12 @@ def test_refused_numbers_of_processes(refusal: Callable[..., str], arguments: li
     assert message in refusal(train, *GLIMPSES, *arguments)
 
 
-def test_auto_is_one_process_for_each_core_and_16_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_one_process_for_each_core_and_128_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_num_cores", lambda: 6)
     config = _config("glyphs")
     config.num_processes = "auto"
     numbers = []
-    for config.task.batch_size in (8, 64, 128):
+    for config.task.batch_size in (64, 512, 1024):
         numbers.append(processes.resolve_num_processes(config))
     assert numbers == [1, 4, 6]
 
