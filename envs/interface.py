@@ -156,13 +156,13 @@ class OutputConverter:
         self.is_torch = output == "torch"
         self._arrays: dict[str, tuple[Tensor, np.ndarray]] = {}  # of the last tensors, most of which come again
 
-    def __call__(self, values: Mapping[str, Tensor], given: Collection[str] = ()) -> dict[str, Any]:
-        """Returns tensors or arrays by name; not copied are those of the names ``given`` away."""
+    def __call__(self, values: Mapping[str, Tensor], shared: Collection[str] = ()) -> dict[str, Any]:
+        """Returns tensors or arrays by name; those named in ``shared`` are not copied if possible."""
         if self.is_torch:
             return dict(values)
         arrays = {}
         for name, value in values.items():
-            if name in given:
+            if name in shared:
                 arrays[name] = np.ascontiguousarray(value.numpy(force=True))
                 continue
             held = self._arrays.get(name)

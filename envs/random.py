@@ -144,7 +144,6 @@ class EpisodeSeeds:
         rows: the number of rows, B.
         split: the seeds of different splits differ.
         device: of the draws.
-
     """
 
     def __init__(self, seed: int | Sequence[int], rows: int, split: Split, device: torch.device) -> None:

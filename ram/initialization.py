@@ -57,16 +57,18 @@ def initialize_tanh(*layers: nn.Linear) -> None:
         nn.init.zeros_(layer.bias)
 
 
-def initialize_gates(cell: nn.GRUCell | nn.LSTMCell) -> None:
-    """Initializes a gated cell: orthogonal recurrent matrices (Saxe et al. 2014), an open forget gate.
+def initialize_recurrent(layers: nn.RNNBase | nn.RNNCellBase) -> None:
+    """Initializes recurrent layers: orthogonal recurrent matrices (Saxe et al. 2014), an open forget gate.
 
-    The forget gate of an LSTM begins with bias 1 (Jozefowicz et al. 2015).
+    The matrix of each gate is initialized on its own, those of the inputs as before a tanh (Glorot and Bengio 2010). The
+    forget gate of an LSTM begins with bias 1 (Jozefowicz et al. 2015).
     """
-    size = cell.hidden_size
-    for weights, initialize in ((cell.weight_ih, nn.init.xavier_uniform_), (cell.weight_hh, nn.init.orthogonal_)):
-        for gate in weights.split(size):
-            initialize(gate)
-    nn.init.zeros_(cell.bias_ih)
-    nn.init.zeros_(cell.bias_hh)
-    if isinstance(cell, nn.LSTMCell):
-        nn.init.ones_(cell.bias_ih[size : 2 * size])
+    size = layers.hidden_size
+    for name, values in layers.named_parameters():
+        if name.startswith("bias"):
+            nn.init.zeros_(values)
+            if isinstance(layers, nn.LSTM | nn.LSTMCell) and "_ih" in name:
+                nn.init.ones_(values[size : 2 * size])
+        else:
+            for gate in values.split(size):
+                (nn.init.orthogonal_ if "_hh" in name else nn.init.xavier_uniform_)(gate)

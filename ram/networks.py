@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.validation import check_choice, check_positive_integers
-from ram.initialization import InputScale, initialize_gates, initialize_relu, initialize_tanh
+from ram.initialization import InputScale, initialize_recurrent, initialize_relu, initialize_tanh
 
 State = Tensor | tuple[Tensor, Tensor]
 """State of one layer of the core: h (B, size), or (h, c) for an LSTM."""
@@ -135,7 +135,7 @@ class CoreNetwork(nn.Module):
         self.layers = nn.ModuleList(cells[cell](width, size) for width in (input_size, size)[:num_layers])
         for layer in self.layers:
             if isinstance(layer, nn.GRUCell | nn.LSTMCell):
-                initialize_gates(layer)
+                initialize_recurrent(layer)
         self.backprop_into_lower = False
 
     def initial_state(self, context: Tensor) -> tuple[State | None, ...]:

@@ -14,6 +14,7 @@ from envs.validation import check_choice, check_positive_integers, check_probabi
 from ram.attention import Attention, AttentionOutput, Score, Select, padding_mask
 from ram.attention.scores import General
 from ram.attention.selection import Soft
+from ram.initialization import initialize_recurrent
 from ram.sequence.context import ContextModule
 from ram.sequence.interfaces import Decoder, DecoderOutput, DecoderSizes, Encoder, EncoderOutput, Memory
 from ram.sequence.segments import run_recurrent
@@ -51,6 +52,7 @@ class RecurrentEncoder(Encoder):
         self.layers = LAYERS[cell](
             input_size, size, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between
         )
+        initialize_recurrent(self.layers)
         self.num_directions, self.causal = 1 + bidirectional, not bidirectional
         self.output_size = size * self.num_directions
 
@@ -97,6 +99,7 @@ class AttentiveRecurrentEncoder(Encoder):
         self.attention = Attention(score(size, self.memory_size), select(size), attention_dropout)
         self.max_length = self.attention.score.max_length
         self.cell = CELLS[cell](input_size + self.memory_size, size)
+        initialize_recurrent(self.cell)
         self.is_lstm = cell == "lstm"
 
     def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> EncoderOutput:
@@ -183,6 +186,7 @@ class RecurrentDecoder(Decoder):
             nn.init.xavier_uniform_(self.out.weight, nn.init.calculate_gain("tanh"))
         between = dropout if num_layers > 1 else 0.0
         self.layers = LAYERS[cell](sizes.inputs + extra, size, num_layers, batch_first=True, dropout=between)
+        initialize_recurrent(self.layers)
         self.bridge_layer: nn.Module = nn.Identity()
         if bridge == "network":
             self.bridge_layer = nn.Sequential(nn.Linear(sizes.summary, num_layers * size), nn.Tanh())
