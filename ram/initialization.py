@@ -60,8 +60,8 @@ def initialize_tanh(*layers: nn.Linear) -> None:
 def initialize_recurrent(layers: nn.RNNBase | nn.RNNCellBase) -> None:
     """Initializes recurrent layers: orthogonal recurrent matrices (Saxe et al. 2014), an open forget gate.
 
-    The matrix of each gate is initialized on its own, those of the inputs as before a tanh (Glorot and Bengio 2010). The
-    forget gate of an LSTM begins with bias 1 (Jozefowicz et al. 2015).
+    Each gate has a matrix of its own; those of the inputs are initialized as before a tanh (Glorot and Bengio 2010).
+    The forget gate of an LSTM begins with bias 1 (Jozefowicz et al. 2015).
     """
     size = layers.hidden_size
     for name, values in layers.named_parameters():

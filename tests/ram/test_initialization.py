@@ -14,6 +14,7 @@ from ram.baselines import NoBaseline
 from ram.initialization import InputScale, initialize_relu
 from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork
 from ram.policies import BoxNetwork, LocationNetwork
+from ram.sequence.recurrent import RecurrentEncoder
 from ram.tasks.glimpse import GlimpseTask
 from ram.training import checkpoint
 from tests.ram.glimpse_tasks import build_task, random_images
@@ -78,6 +79,23 @@ def test_the_recurrent_matrices_of_gates_are_orthogonal_and_the_forget_gate_is_o
         forget = torch.zeros(len(layer.bias_ih))
         forget[5:10] = cell == "lstm"
         torch.testing.assert_close((layer.bias_ih + layer.bias_hh).detach(), forget)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_every_layer_and_direction_of_a_sequence_model_is_initialized_gate_by_gate(cell: str) -> None:
+    torch.manual_seed(0)
+    encoder = RecurrentEncoder(6, cell, 4, num_layers=2, bidirectional=True)
+    weights = {name: value.detach() for name, value in encoder.layers.named_parameters()}
+    assert len(weights) == 16
+    for name, value in weights.items():
+        for number, gate in enumerate(value.split(4)):
+            if name.startswith("weight_hh"):
+                torch.testing.assert_close(gate @ gate.T, torch.eye(4))
+            elif name.startswith("bias"):
+                is_forget = cell == "lstm" and number == 1 and "_ih" in name
+                assert gate.tolist() == [float(is_forget)] * 4
+            else:
+                assert 0 < gate.abs().max() <= math.sqrt(6 / (4 + gate.shape[1]))
 
 
 def test_every_scale_is_divided_by_its_root_mean_square_unless_it_is_black() -> None:
