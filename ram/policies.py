@@ -76,8 +76,9 @@ class LocationNetwork(GaussianPolicy):
     """Gaussian location policy with the mean tanh(f(h_t) + p_t) in [-1, 1]; samples are not bounded.
 
     f is linear and begins at 0, so that the first episodes of a training follow the constant path tanh(p_t), which
-    spreads the looks over the image. The other networks learn from informative glimpses at once, and the policy
-    improves on the path; from random initial means both wait for each other.
+    covers the image. The other networks then learn from the same locations in every image, and the policy improves on
+    the path. With random initial means the locations vary at random from image to image, and training takes several
+    times as many episodes.
 
     Args:
         feature_size: width of h.

@@ -87,7 +87,7 @@ def followable_task(
             RecurrentAttention,
             glimpse=partial(GlimpseNetwork, patch_features=1, location_features=1, output_size=1),
             core=partial(CoreNetwork, size=1),
-            policy=partial(LocationNetwork, std=0.15, final_std=None),
+            policy=partial(LocationNetwork, reach=0.0, std=0.15, final_std=None),
         ),
     }
     task = GlimpseTask(**arguments, baseline=NoBaseline, batch_size=1)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def test_restored_model_equals_the_trained_model_and_needs_no_corpus(name: str, 
     assert all(torch.equal(value, weights[key]) for key, value in task.model.state_dict().items())
     texts = ["der hund rennt", "katze", "eine katze"]
     expected = generate_texts(task, *texts, beam_size=3, n_best=3)
-    assert model.n_best(texts, 3) == expected
+    assert model.n_best(texts, 3) == [list(dict.fromkeys(best)) for best in expected]
     assert model.translate(texts, beam_size=1) == [best for (best,) in generate_texts(task, *texts)]
     assert model.translate(texts) == [best for (best,) in generate_texts(task, *texts, beam_size=2)]
 

@@ -49,6 +49,7 @@ def test_the_policy_loss_trains_only_the_location_network() -> None:
 
 def test_backprop_into_core_lets_the_policy_loss_train_the_core() -> None:
     task = build_task(policy=partial(LocationNetwork, backprop_into_core=True), weights=_weights())
+    torch.nn.init.normal_(task.agent.location.mean[0].weight)  # it begins at 0
     losses = [task(step).loss for step in range(5)]
     assert set().union(*(_trained_by(task, loss) for loss in losses)) == {
         "agent.location",
@@ -112,7 +113,7 @@ def test_the_unclamped_sample_is_scored_and_the_clamped_one_is_sent() -> None:
     rollout = run_episode(task.agent, task.env, {"location": noise}, {"episode": 0})
     assert rollout.sample[:-1].min() > 1
     assert torch.equal(rollout.location[1:], torch.ones(2, 8, 2))
-    expected = task.agent.location(rollout.features).log_prob(rollout.sample)
+    expected = task.agent.location(rollout.features, torch.arange(3)).log_prob(rollout.sample)
     torch.testing.assert_close(rollout.log_prob, expected)
 
 
