@@ -22,7 +22,7 @@ from ram.sequence.segments import run_recurrent
 Cell = Literal["rnn", "gru", "lstm"]
 Bridge = Literal["state", "network", "first", "every", "none"]
 LAYERS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+CELLS: dict[str, Callable[[int, int], nn.RNNCellBase]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
 
 class RecurrentEncoder(Encoder):
