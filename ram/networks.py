@@ -1,4 +1,4 @@
-"""Networks from glimpses to features (Mnih et al. 2014, section 3.1 and figure 1; Ba et al. 2015, section 2)."""
+"""Networks of the agent: glimpse, context and core (Mnih et al. 2014, section 3.1; Ba et al. 2015, section 2)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from envs.errors import InputError
 from envs.validation import check_choice, check_positive_integers
 from ram.initialization import InputScale, initialize_recurrent, initialize_relu, initialize_tanh
 
@@ -171,3 +172,18 @@ class ReLUCell(nn.Module):
     def forward(self, glimpse: Tensor, hidden: Tensor | None) -> Tensor:
         inputs = self.glimpse(glimpse)
         return F.relu(inputs if hidden is None else torch.addmm(inputs, hidden, self.hidden.weight.T))
+
+
+def output_layers(feature_size: int, outputs: int, hidden_size: int, options: str) -> nn.Sequential:
+    """Builds a linear layer, after a hidden ReLU layer if ``hidden_size`` > 0: (..., D) -> (..., outputs).
+
+    Raises:
+        InputError: ``hidden_size`` is negative; the message names the option ``hidden_size`` of ``options``.
+    """
+    if hidden_size < 0:
+        raise InputError(f"{options}.hidden_size must not be negative, got {hidden_size}.")
+    if not hidden_size:
+        return nn.Sequential(nn.Linear(feature_size, outputs))
+    hidden = nn.Linear(feature_size, hidden_size)
+    initialize_relu(hidden)
+    return nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_size, outputs))

@@ -17,7 +17,7 @@ from envs.validation import check_positive
 from ram.attention.scores import ScaledDot, Score
 from ram.attention.selection import Hard, Select
 from ram.distributions import Categorical, Gaussian, GridCategorical, Uniform, full_precision
-from ram.initialization import initialize_relu
+from ram.networks import output_layers
 
 _PATH_LENGTH = 64  # points of the initial path; then it repeats
 
@@ -280,21 +280,6 @@ class StopNetwork(nn.Module):
     def forward(self, features: Tensor) -> Categorical:
         """(..., D) -> the distribution of 0 (go on) and 1 (stop)."""
         return Categorical(self.logits(features.detach()))
-
-
-def output_layers(feature_size: int, outputs: int, hidden_size: int, options: str) -> nn.Sequential:
-    """Builds a linear layer, after a hidden ReLU layer if ``hidden_size`` > 0: (..., D) -> (..., outputs).
-
-    Raises:
-        InputError: ``hidden_size`` is negative; the message names the option ``hidden_size`` of ``options``.
-    """
-    if hidden_size < 0:
-        raise InputError(f"{options}.hidden_size must not be negative, got {hidden_size}.")
-    if not hidden_size:
-        return nn.Sequential(nn.Linear(feature_size, outputs))
-    hidden = nn.Linear(feature_size, hidden_size)
-    initialize_relu(hidden)
-    return nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_size, outputs))
 
 
 def _spread_points(count: int) -> Tensor:

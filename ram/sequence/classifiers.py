@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from envs.validation import check_probability
 from ram.distributions import at_least_float32
-from ram.policies import output_layers
+from ram.networks import output_layers
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.interfaces import Encoder, ModelOutput, build_encoder, masked_log_prob
-from ram.sequence.pooling import Pooling, masked_mean
+from ram.sequence.pooling import Pooling, mean_over_time
 
 
 class Classifier(nn.Module):
@@ -59,7 +59,7 @@ class Classifier(nn.Module):
         log_probs += [] if encoded.log_prob is None else [masked_log_prob(encoded.log_prob, lengths).sum(1)]
         return ModelOutput(
             logits=at_least_float32(self.out(self.dropout(pooled.context))),
-            features=masked_mean(vectors, lengths),
+            features=mean_over_time(vectors, lengths),
             log_prob=torch.stack(log_probs).sum(0) if log_probs else None,
             weights=pooled.weights,
         )
@@ -97,7 +97,7 @@ class Tagger(nn.Module):
         encoded = self.encoder(vectors, lengths, state)
         return ModelOutput(
             logits=at_least_float32(self.out(self.dropout(encoded.output))),
-            features=masked_mean(vectors, lengths),
+            features=mean_over_time(vectors, lengths),
             log_prob=None if encoded.log_prob is None else masked_log_prob(encoded.log_prob, lengths),
             state=encoded.state,
         )

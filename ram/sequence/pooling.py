@@ -14,14 +14,14 @@ from ram.attention.scores import Dot, General
 from ram.attention.selection import Soft
 
 
-def masked_sum(vectors: Tensor, lengths: Tensor) -> Tensor:
+def sum_over_time(vectors: Tensor, lengths: Tensor) -> Tensor:
     """Returns the sums (B, D) of vectors (B, N, D) up to the end of each row."""
     return vectors.masked_fill(~padding_mask(lengths, vectors.shape[1]).mT, 0).sum(1)
 
 
-def masked_mean(vectors: Tensor, lengths: Tensor) -> Tensor:
+def mean_over_time(vectors: Tensor, lengths: Tensor) -> Tensor:
     """Returns the means (B, D) of vectors (B, N, D) up to the end of each row."""
-    return masked_sum(vectors, lengths) / lengths[:, None]
+    return sum_over_time(vectors, lengths) / lengths[:, None]
 
 
 class Pooling(nn.Module):
@@ -62,7 +62,7 @@ class SumPooling(Pooling):
         self.mean = mean
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> AttentionOutput:
-        return AttentionOutput(masked_mean(vectors, lengths) if self.mean else masked_sum(vectors, lengths))
+        return AttentionOutput(mean_over_time(vectors, lengths) if self.mean else sum_over_time(vectors, lengths))
 
 
 class LastState(Pooling):
