@@ -90,11 +90,12 @@ class RecurrentAttention(nn.Module):
 
     def unroll(self, num_glimpses: int) -> Unroll:
         """Begins an episode of at most ``num_glimpses`` looks."""
-        cell, others = self.core.layers[0], (self.context, self.glimpse.goal, *self.core.layers[1:])
+        cell, glimpse = self.core.layers[0], self.glimpse
+        others = self.context, glimpse.goal, glimpse.convolutions, *self.core.layers[1:]
         is_plain = all(other is None for other in others)
-        device = self.glimpse.patch.weight.device.type
+        device = glimpse.patch.weight.device.type
         if is_plain and isinstance(cell, ReLUCell) and not (self._is_compiled or torch.is_autocast_enabled(device)):
-            return BatchedUnroll(self.glimpse, cell, num_glimpses)
+            return BatchedUnroll(glimpse, cell, num_glimpses)
         return Unroll(self.step)
 
     def compile_step(self) -> None:

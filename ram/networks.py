@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,8 +21,8 @@ State = Tensor | tuple[Tensor, Tensor]
 class GlimpseNetwork(nn.Module):
     """Encodes patches and location in one vector: g = ReLU(Lin(h_g) + Lin(h_l)).
 
-    h_g = ReLU(Lin(patches)) and h_l = ReLU(Lin(location)). If the observation names a class to search for, a learned
-    embedding of the class is added inside the last ReLU.
+    h_g = ReLU(Lin(patches)), or ReLU(Lin(convolutions(patches))), and h_l = ReLU(Lin(location)). If the observation
+    names a class to search for, a learned embedding of the class is added inside the last ReLU.
 
     Args:
         patch_shape: (scales, C, h, w).
@@ -30,6 +30,7 @@ class GlimpseNetwork(nn.Module):
         patch_features: width of h_g.
         location_features: width of h_l.
         output_size: width of g.
+        convolutions: builds the convolutions from ``patch_shape``; None for the paper's linear map.
     """
 
     def __init__(
@@ -39,13 +40,16 @@ class GlimpseNetwork(nn.Module):
         patch_features: int = 128,
         location_features: int = 128,
         output_size: int = 256,
+        convolutions: Callable[[tuple[int, ...]], PatchConvolutions] | None = None,
     ) -> None:
         super().__init__()
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
-        check_positive_integers("task.agent.glimpse", **sizes)
+        check_positive_integers("glimpse", **sizes)
         self.output_size = output_size
         self.input_scale = InputScale(patch_shape[0])
-        self.patch = nn.Linear(math.prod(patch_shape), patch_features)
+        self.convolutions = convolutions(patch_shape) if convolutions else None
+        inputs = self.convolutions.output_size if self.convolutions else math.prod(patch_shape)
+        self.patch = nn.Linear(inputs, patch_features)
         self.location = nn.Linear(2, location_features)
         # The sum of two linear maps is one linear map of both inputs, in a single product.
         self.merge = nn.Linear(patch_features + location_features, output_size)
@@ -54,9 +58,46 @@ class GlimpseNetwork(nn.Module):
 
     def forward(self, patches: Tensor, location: Tensor, goal: Tensor | None = None) -> Tensor:
         """(B, scales, C, h, w), (B, 2) and optionally (B,) -> (B, output_size)."""
-        inputs = torch.cat([self.patch(self.input_scale(patches).flatten(1)), self.location(location)], dim=1)
+        patches = self.input_scale(patches)
+        seen = patches.flatten(1) if self.convolutions is None else self.convolutions(patches)
+        inputs = torch.cat([self.patch(seen), self.location(location)], dim=1)
         merged = self.merge(F.relu(inputs))
         return F.relu(merged if self.goal is None else merged + self.goal(goal))
+
+
+class PatchConvolutions(nn.Module):
+    """Two convolutions over the patches of all scales, which are the channels of one image.
+
+    ReLU(Conv), 4 x 4 with stride 2; ReLU(Conv), 3 x 3; and 2 x 2 max pooling.
+
+    Args:
+        patch_shape: (scales, C, h, w), h and w at least 2.
+        channels: of the two convolutions.
+
+    Attributes:
+        output_size: the number of features.
+    """
+
+    def __init__(self, patch_shape: tuple[int, ...], channels: Sequence[int] = (24, 48)) -> None:
+        super().__init__()
+        if len(channels) != 2 or min(channels) < 1:
+            raise InputError(f"glimpse.convolutions.channels must be two positive integers, got {list(channels)}.")
+        scales, depth, height, width = patch_shape
+        if min(height, width) < 2:
+            raise InputError(
+                "glimpse=convolutional needs patches of 2 x 2 pixels: set sensor.patch_size to at least 2."
+            )
+        first, second = channels
+        layers = nn.Conv2d(scales * depth, first, 4, 2, padding=1), nn.Conv2d(first, second, 3, padding=1)
+        initialize_relu(*layers)
+        pooling = nn.MaxPool2d(2, ceil_mode=True)
+        self.layers = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), pooling, nn.Flatten())
+        self.to(memory_format=torch.channels_last)  # faster on the CPU
+        self.output_size = second * -(-(height // 2) // 2) * -(-(width // 2) // 2)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, scales, C, h, w) -> (B, output_size)."""
+        return self.layers(patches.flatten(1, 2).contiguous(memory_format=torch.channels_last))
 
 
 class ContextNetwork(nn.Module):

@@ -24,7 +24,7 @@ from ram.training.command_line import report_errors
 
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32"),
-    *("task.batch_size=16", "task.agent.glimpse.output_size=16", "core.size=16", "env.num_glimpses=2"),
+    *("task.batch_size=16", "glimpse.output_size=16", "core.size=16", "env.num_glimpses=2"),
     *("num_threads=1", "trainer.log_every=2", "trainer.max_epochs=3", "trainer.picture_every=0"),
 ]
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -326,7 +326,7 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_by_name(
         (["seed=-1"], "seed"),
         (["init=5"], "init must be null or the folder of a run, got 5"),
         (["images.height=[0.5]"], "images.height must be a list of 2"),
-        (["task.agent.glimpse.patch_features=-1"], "glimpse.patch_features"),
+        (["glimpse.patch_features=-1"], "glimpse.patch_features"),
     ],
 )
 def test_a_wrong_option_is_refused_in_one_sentence(

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from ram.config import check, config_folder
 
 FOLDER = config_folder()
-GROUPS = ["core", "decoder", "encoder", "image_encoder", "policy", "pooling", "reward", "scenes", "sensor"]
+GROUPS = ["core", "decoder", "encoder", "glimpse", "image_encoder", "policy", "pooling", "reward", "scenes", "sensor"]
 WIDTHLESS = {"identity"}  # an encoder without the option size
 
 

@@ -18,7 +18,7 @@ from tests.ram.data_files import use_data_sets, write_data_sets
 FOLDER = config_folder()
 EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("experiment/*.yaml"))
 FEW = ["num_train=48", "num_validation=12", "num_test=12"]
-GLIMPSES = ["core.size=16", "task.agent.glimpse.output_size=16"]
+GLIMPSES = ["core.size=16", "glimpse.output_size=16"]
 TRANSLATION = ["encoder.size=8", "decoder.size=8", "task.model.embedding.size=8", "task.search.max_length=5"]
 AERIAL = ["corpus.size=16", "image_encoder.widths=[4,8]", "decoder.size=16", "task.search.max_length=5"]
 SCENES = [

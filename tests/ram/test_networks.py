@@ -10,7 +10,7 @@ from torch import Tensor
 
 from envs import InputError
 from ram.agent import RecurrentAttention
-from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork
+from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork, PatchConvolutions
 from ram.policies import ActionNetwork, LocationNetwork
 
 SMALL_CORE = partial(CoreNetwork, size=4)
@@ -34,6 +34,31 @@ def test_patches_are_divided_by_the_root_mean_square_of_their_scale() -> None:
     patches, location = torch.randn(5, 3, 1, 2, 2), torch.randn(5, 2)
     scaled = torch.stack([2 * patches[:, 0], patches[:, 1], 50 * patches[:, 2]], dim=1)  # a black scale stays
     torch.testing.assert_close(network(patches, location), plain(scaled, location))
+
+
+def test_convolutions_see_the_scales_as_channels() -> None:
+    torch.manual_seed(0)
+    network = GlimpseNetwork((2, 3, 6, 5), patch_features=4, convolutions=partial(PatchConvolutions, channels=(5, 7)))
+    patches, location = torch.randn(3, 2, 3, 6, 5), torch.randn(3, 2)
+    first, second = (layer for layer in network.convolutions.layers if isinstance(layer, torch.nn.Conv2d))
+    expected = torch.zeros(3, 5, 3, 2)  # 4 x 4 windows, two pixels apart, of images with a border of zeros
+    padded = torch.nn.functional.pad(patches.view(3, 6, 6, 5), (1, 1, 1, 1))
+    for row, column in ((row, column) for row in range(3) for column in range(2)):
+        window = padded[:, :, 2 * row : 2 * row + 4, 2 * column : 2 * column + 4]
+        expected[:, :, row, column] = (window[:, None] * first.weight).sum((2, 3, 4)) + first.bias
+    expected = second(expected.clamp(min=0)).clamp(min=0)
+    # Maxima of 2 x 2 blocks; the last row of blocks has one row.
+    expected = torch.stack([expected[:, :, :2].amax((2, 3)), expected[:, :, 2:].amax((2, 3))], dim=2).flatten(1)
+    torch.testing.assert_close(network.convolutions(patches), expected)
+    inputs = torch.cat([network.patch(expected), network.location(location)], dim=1).clamp(min=0)
+    torch.testing.assert_close(network(patches, location), network.merge(inputs).clamp(min=0))
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 13), st.integers(2, 13))
+@settings(max_examples=20, deadline=None)
+def test_convolutions_accept_every_patch(scales: int, channels: int, height: int, width: int) -> None:
+    layers = PatchConvolutions((scales, channels, height, width), channels=(2, 3))
+    assert layers(torch.rand(2, scales, channels, height, width)).shape == (2, layers.output_size)
 
 
 def test_the_goal_embedding_is_added_inside_the_last_relu() -> None:
@@ -186,6 +211,9 @@ def test_sizes_can_be_combined_freely(cell: str, batch: int, scales: int, channe
         (lambda: CoreNetwork(4, "tanh"), "core.cell"),
         (lambda: CoreNetwork(4, size=0), "core.size"),
         (lambda: GlimpseNetwork((1, 1, 2, 2), patch_features=-3), "glimpse.patch_features"),
+        (lambda: PatchConvolutions((1, 1, 1, 8)), "sensor.patch_size"),
+        (lambda: PatchConvolutions((1, 1, 8, 8), channels=(4,)), "glimpse.convolutions.channels"),
+        (lambda: PatchConvolutions((1, 1, 8, 8), channels=(4, 0)), "glimpse.convolutions.channels"),
         (lambda: ContextNetwork((1, 4, 4), 4, channels=0), "task.agent.context.channels"),
     ],
 )

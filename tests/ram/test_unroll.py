@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ram.agent import RecurrentAttention
-from ram.networks import CoreNetwork, GlimpseNetwork
+from ram.networks import CoreNetwork, GlimpseNetwork, PatchConvolutions
 from ram.policies import LocationNetwork
 from ram.unroll import BatchedUnroll, Unroll
 
@@ -92,6 +92,7 @@ def test_other_networks_are_differentiated_step_by_step() -> None:
         {"core": partial(CoreNetwork, cell="gru", size=7)},
         {"core": partial(CoreNetwork, cell="lstm", size=7)},
         {"core": partial(CoreNetwork, num_layers=2, size=7)},
+        {"glimpse": partial(GlimpseNetwork, convolutions=PatchConvolutions)},
         {"num_goals": 3},
         {"context_shape": (1, 4, 4)},
     ):

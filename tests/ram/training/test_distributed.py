@@ -35,7 +35,7 @@ BUDGET = ["trainer.log_every=1", "trainer.max_epochs=1", "trainer.max_steps=6", 
 BUDGET += ["trainer.picture_every=0", "trainer.diagnose_every=0", "num_threads=1"]
 GLIMPSES = [
     *("images.size=16", "images.num_train=40", "images.num_validation=21", "images.num_test=11"),
-    *("task.agent.glimpse.output_size=16", "core.size=16", "optimizer.lr=0.01"),
+    *("glimpse.output_size=16", "core.size=16", "optimizer.lr=0.01"),
 ]
 JOBS = {
     # Uneven shares of the batch, several rollouts, and episodes of different lengths.
