@@ -12,8 +12,8 @@ from envs.errors import InputError
 from envs.sensor import GlimpseSensor, Sensor, pixel_coordinates
 from envs.validation import check_factory
 from ram.attention import AttentionOutput
-from ram.captioning.image_encoders import ImageEncoder, Pixels
 from ram.corpora.vocabulary import START
+from ram.image_encoders import ImageEncoder, Pixels
 from ram.networks import GlimpseNetwork
 from ram.policies import LocationNetwork
 from ram.sequence.autoregressive import DecoderModel

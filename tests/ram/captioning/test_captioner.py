@@ -12,7 +12,7 @@ from envs.sensor import GlimpseSensor
 from ram.attention.scores import Location
 from ram.attention.selection import Hard
 from ram.captioning.captioner import Captioner, GlimpseContext
-from ram.captioning.image_encoders import Convolutional, Pixels
+from ram.image_encoders import Convolutional, Pixels
 from ram.networks import GlimpseNetwork
 from ram.policies import LocationNetwork
 from ram.sequence import interfaces, recurrent, transformer

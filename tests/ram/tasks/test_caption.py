@@ -17,10 +17,10 @@ from ram.attention.positions import LearnedPositions
 from ram.attention.selection import AttentionWeights, Hard, Soft, Unnormalized
 from ram.baselines import LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.captioning.captioner import Captioner, GlimpseContext
-from ram.captioning.image_encoders import Convolutional, Pixels
 from ram.corpora import Captions, Tokens
 from ram.corpora.reversal import Reversal
 from ram.corpora.vocabulary import END, START
+from ram.image_encoders import Convolutional, Pixels
 from ram.inference.captions import ImageCaptioner
 from ram.networks import GlimpseNetwork
 from ram.policies import LocationNetwork, RandomLocation

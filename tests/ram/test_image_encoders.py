@@ -8,7 +8,7 @@ import torch
 
 from envs import InputError
 from ram.attention.selection import Hard
-from ram.captioning.image_encoders import Backbone, Convolutional, ImageEncoder, Patches, Pixels
+from ram.image_encoders import Backbone, Convolutional, ImageEncoder, Patches, Pixels
 from ram.sequence import transformer
 
 SHAPE = (1, 16, 24)
