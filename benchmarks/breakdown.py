@@ -54,7 +54,6 @@ class _ProfiledAgent(RecurrentAttention):
 
 class _ProfiledTask(GlimpseTask):
     _noise = record_function(_SAMPLING)(GlimpseTask._noise)
-    _batch = record_function(_SAMPLING)(GlimpseTask._batch)
 
 
 class _ProfiledTraining(Training):

@@ -25,6 +25,7 @@ def load(run: str | Path, device: str = "cpu") -> Any:
         The model, of a class that depends on the task:
 
         - glimpse: :class:`ram.inference.glimpse.GlimpsePredictor`, with ``predict(images)``
+        - classify_image: :class:`ram.inference.images.ImagePredictor`, with ``predict(images)``
         - caption: :class:`ram.inference.captions.ImageCaptioner`, with ``caption(images)``
         - classify_text: :class:`ram.inference.text.TextClassifier`, with ``predict(texts)``
         - tag: :class:`ram.inference.text.TextTagger`, with ``predict(texts)``

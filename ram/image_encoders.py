@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_positive_integers, check_probability
+from envs.validation import check_integer, check_positive_integers, check_probability
 from ram.attention.positions import SinusoidalPositions
+from ram.initialization import InputScale, initialize_relu
 from ram.sequence.interfaces import Encoder, IdentityEncoder
 from ram.sequence.transformer import TransformerEncoder
 
@@ -46,7 +48,8 @@ class Convolutional(ImageEncoder):
     corner of the cell, and attention to a small object would peak next to it.
 
     Args:
-        image_shape: (C, H, W), H and W multiples of 2**len(widths).
+        image_shape: (C, H, W), H and W at least 2**len(widths). Where a block halves an odd number of pixels, the cells
+            are shifted by half a pixel of its input.
         widths: channels of every block.
         dropout: of whole channels, after every block.
         encoder: builds the sequence encoder of the cells from their size, such as self-attention.
@@ -65,10 +68,9 @@ class Convolutional(ImageEncoder):
         factor = 2 ** len(widths)
         if not widths or min(widths) < 1:
             raise InputError(f"image_encoder.widths must be a list of positive integers, got {list(widths)}.")
-        if any(side % factor for side in sides):
+        if min(sides) < factor:
             raise InputError(
-                f"image_encoder.widths={list(widths)} needs images whose height and width are multiples of {factor}, "
-                f"got {sides}."
+                f"image_encoder.widths={list(widths)} needs images of at least {factor} x {factor} pixels, got {sides}."
             )
         layers: list[nn.Module] = []
         for width in widths:
@@ -86,6 +88,54 @@ class Convolutional(ImageEncoder):
 
     def forward(self, images: Tensor) -> Tensor:
         return _encode_cells(self.encoder, self.layers(images).flatten(2).mT + self.positions)
+
+
+class FullyConnected(ImageEncoder):
+    """Fully connected ReLU layers over the whole image, which is a single cell; optionally after one convolution.
+
+    With one convolution it is the convolutional network that Mnih et al. (2014), section 4.1, compare with.
+
+    Args:
+        image_shape: (C, H, W).
+        sizes: widths of the layers, at least one.
+        num_filters: of the convolution, which has no padding; 0 for no convolution.
+        filter_size: height and width of a filter in pixels.
+        stride: of the convolution, in pixels.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        sizes: Sequence[int] = (256, 256),
+        num_filters: int = 0,
+        filter_size: int = 10,
+        stride: int = 5,
+    ) -> None:
+        super().__init__(image_shape)
+        check_integer("image_encoder.num_filters", num_filters, 0)
+        check_positive_integers("image_encoder", filter_size=filter_size, stride=stride)
+        if not sizes or min(sizes) < 1:
+            raise InputError(f"image_encoder.sizes must be a list of positive integers, got {list(sizes)}.")
+        channels, height, width = image_shape
+        layers: list[nn.Module] = []
+        if num_filters:
+            if filter_size > min(height, width):
+                raise InputError(
+                    f"image_encoder.filter_size={filter_size} is larger than the images of {height} x {width} pixels."
+                )
+            layers += [nn.Conv2d(channels, num_filters, filter_size, stride), nn.ReLU()]
+            height, width = ((side - filter_size) // stride + 1 for side in (height, width))
+            channels = num_filters
+        layers.append(nn.Flatten())
+        for inputs, outputs in pairwise([channels * height * width, *sizes]):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        initialize_relu(*(layer for layer in layers if isinstance(layer, nn.Linear | nn.Conv2d)))
+        self.input_scale = InputScale()
+        self.layers = nn.Sequential(*layers)
+        self.grid, self.output_size = (1, 1), sizes[-1]
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(self.input_scale(images))[:, None]
 
 
 class Patches(ImageEncoder):

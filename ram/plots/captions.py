@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from envs.rendering import figure_pixels
 from envs.sensor import Sensor
+from ram.plots.images import illuminate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLUMNS = 12  # words in a row
 _SIDE = 1.1  # inches of an image
-_DARK = 0.25  # brightness where the attention weight is 0
 _DIMMED = 0.6  # brightness of an image below the windows of a glimpse
 _AMBER = (1.0, 0.7, 0.1)
-_GLOW = np.array([0.5, 0.33, 0.05])  # color of a black pixel with the largest weight
 
 
 def caption_strips(
@@ -57,21 +55,14 @@ def caption_strips(
         _show(figure.add_subplot(cells[first_row, 0]), pixels, "")
         for step, word in enumerate(caption):
             axes = figure.add_subplot(cells[first_row + step // _COLUMNS, 1 + step % _COLUMNS])
-            word_map = weights[index, step].view(1, 1, *grid).clamp(min=0)
+            word_map = weights[index, step].view(grid).clamp(min=0)
             if sensor is None:
-                light = F.interpolate(word_map / word_map.max().clamp(min=1e-9), pixels.shape[:2], mode="bilinear")
-                _show(axes, _illuminate(pixels, light[0, 0, :, :, None].numpy()), word)
+                _show(axes, illuminate(pixels, word_map), word)
             else:
                 _show(axes, pixels * _DIMMED, word)
-                _outline_windows(axes, sensor, word_map[0, 0])
+                _outline_windows(axes, sensor, word_map)
         first_row += rows[index]
     return figure_pixels(figure)
-
-
-def _illuminate(pixels: np.ndarray, light: np.ndarray) -> np.ndarray:
-    """Scales the brightness of an image (H, W, 3) by light (H, W, 1) in [0, 1], and tints its dark pixels."""
-    scaled = pixels * (_DARK + (1 - _DARK) * light)
-    return scaled + _GLOW * light * (1 - scaled)
 
 
 def _outline_windows(axes: Axes, sensor: Sensor, word_map: Tensor) -> None:

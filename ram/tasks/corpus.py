@@ -18,9 +18,9 @@ from ram.baselines import Baseline
 from ram.corpora import Captions, Examples
 from ram.corpora.batches import EVALUATION_BATCH_SIZE, Batches
 from ram.distributed import Result, global_mean, parallel_map, world
-from ram.reinforce import Rollout, reinforce
 from ram.sequence.interfaces import ModelOutput
 from ram.tasks import StepResult, Task
+from ram.tasks.hard_attention import hard_attention_loss
 
 Examples_ = TypeVar("Examples_", Examples, Captions)
 
@@ -120,7 +120,9 @@ class CorpusTask(Task, Generic[Examples_]):
         mask = targets != IGNORE_INDEX
         if output.log_prob is not None:
             reward = losses.new_zeros(mask.shape).masked_scatter(mask, -losses.detach())
-            policy, terms["loss/baseline"] = self._hard_attention_loss(output, reward, mask, gamma, causal)
+            policy, terms["loss/baseline"] = hard_attention_loss(
+                output, reward, mask, self.baseline, gamma, causal, self.rollouts
+            )
             terms["loss/policy"] = self.policy_weight * policy
 
         @torch.no_grad()
@@ -129,40 +131,6 @@ class CorpusTask(Task, Generic[Examples_]):
             return {name: float(value) for name, value in terms.items()} | {"train/accuracy": 100 * float(accuracy)}
 
         return StepResult(torch.stack(list(terms.values())).sum(), metrics)
-
-    def _hard_attention_loss(
-        self, output: ModelOutput, reward: Tensor, mask: Tensor, gamma: float, causal: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Computes the REINFORCE losses of the hard attention of a model.
-
-        The return of a choice sums the rewards it may affect: those of its own and of later positions, or of all
-        positions of the text if the choice is visible everywhere.
-
-        Args:
-            output: of the model, with the log-probability of its choices, (B,) or (B, T).
-            reward: (B,) or (B, T), the log-probability of each target; 0 where there is none.
-            mask: whether there is a target, in the shape of ``reward``.
-            gamma: discount factor of the rewards of later positions.
-            causal: whether a choice affects its own and later positions only.
-
-        Returns:
-            The policy loss, averaged over the targets as the cross-entropy is, and the loss of the baseline; scalars.
-        """
-        assert output.log_prob is not None
-        rows = len(reward)
-        rewards = reward.view(rows, -1).mT  # (T, B)
-        active = mask.mT if output.log_prob.ndim == 2 else torch.ones(1, rows, dtype=torch.bool, device=reward.device)
-        if output.log_prob.ndim == 1:
-            rewards = rewards.sum(0, keepdim=True)
-        elif not causal:  # the total reward at the end, so that it is the return of every choice
-            rewards = torch.cat([torch.zeros_like(rewards[1:]), rewards.sum(0, keepdim=True)])
-        features = output.features
-        features = features.transpose(0, 1) if features.ndim == 3 else features.expand(len(rewards), -1, -1)
-        group = torch.arange(rows, device=reward.device) // self.rollouts
-        rollout = Rollout(features, output.log_prob.view(rows, -1).mT, active, active, rewards, group)
-        estimate, count = reinforce(rollout, self.baseline, gamma), mask.sum()
-        policy_loss = global_mean(estimate.policy_loss * rows / count, count)
-        return policy_loss, global_mean(estimate.baseline_loss, active)
 
     def correct(self, output: ModelOutput, targets: Tensor) -> Tensor:
         """Returns which predictions are correct, in the shape of ``targets``."""

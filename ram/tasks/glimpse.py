@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,11 +27,16 @@ from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.reinforce import Estimate, policy_gradient_variance, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
 from ram.tasks import Animation, Artifact, StepResult, Task, substate
+from ram.tasks.image_batches import (
+    EVALUATION_ROWS,
+    EVALUATION_SEED,
+    SCALE_IMAGES,
+    ImageBatches,
+    evaluation_batches,
+    first_row_seed,
+)
 
 _TRAJECTORIES = 10  # per image, for the Monte Carlo protocol
-_EVALUATION_ROWS = 1000
-_EVALUATION_SEED = 0  # the same for all runs, so that they are evaluated on the same scenes, locations and noise
-_SCALE_IMAGES = 1000  # whose patches give the scales of the agent's inputs
 _DIAGNOSTIC_IMAGES = 64
 _PLOTTED_IMAGES = 16
 
@@ -88,17 +93,13 @@ class GlimpseTask(Task):
         if not 0 <= gamma <= 1:
             raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
         self.gamma, self.weights = gamma, weights or LossWeights()
-        self._row_seed, self.device = _row_seed(seed), torch.device(device)
+        self._row_seed, self.device = first_row_seed(seed), torch.device(device)
         self._build = env
-        self._share = world().share(batch_size)  # the images of the batch that this process computes
-        self._weight = world().weight(batch_size)
-        self.env = self._env("train", len(self._share) * rollouts_per_image, rollouts_per_image, self._share.start)
+        share, self._weight = world().share(batch_size), world().weight(batch_size)
+        self.env = self._env("train", len(share) * rollouts_per_image, rollouts_per_image, share.start)
         self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
-        self._epoch = -1
-        images = len(self.env.scenes)
-        if images < batch_size:
-            raise InputError(f"task.batch_size ({batch_size}) is larger than the training split ({images} images).")
-        self.steps_per_epoch, self.examples_per_step = images // batch_size, batch_size
+        self._batches = ImageBatches(len(self.env.scenes), batch_size, self._row_seed, self.device)
+        self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
         # With early stopping the return, not the error, includes the cost of glimpses.
         self.monitor = "error" if self.env.answer_schedule.is_supervised and not self.env.stop else "return"
         with torch.random.fork_rng(devices=[]):
@@ -113,7 +114,7 @@ class GlimpseTask(Task):
 
     def _fit_input_scales(self) -> None:
         """Fits the scales of the agent's inputs to the training split, independently of the batch size."""
-        env = self._env("train", min(_SCALE_IMAGES, len(self.env.scenes)))
+        env = self._env("train", min(SCALE_IMAGES, len(self.env.scenes)))
         index = torch.linspace(0, len(env.scenes) - 1, env.num_envs, device=self.device).long()
         location = 2 * RowRandom(index + self._row_seed, torch.zeros_like(index)).uniform("location", 2) - 1
         self.agent.fit_input_scales(env.reset(options={"index": index, "location": location})[0])
@@ -131,7 +132,7 @@ class GlimpseTask(Task):
 
     def forward(self, step: int) -> StepResult:
         self.agent.anneal(self.progress)
-        rollout = run_episode(self.agent, self.env, self._noise(step), {"index": self._batch(step), "episode": step})
+        rollout = run_episode(self.agent, self.env, self._noise(step), {"index": self._batches(step), "episode": step})
         estimate = reinforce(rollout, self.baseline, self.gamma)
         terms = {
             "loss/policy": self._global_mean(estimate.policy_loss),
@@ -212,9 +213,9 @@ class GlimpseTask(Task):
         """Computes the sums over some images of the metrics that :meth:`_evaluate` returns."""
         env = self._evaluation_env(split)
         totals = [defaultdict[str, float](float) for _ in range(trajectories + 1)]
-        for index, mask in _batches(images, env.num_envs, self.device):
+        for index, mask in evaluation_batches(images, env.num_envs, self.device):
             rollouts = [
-                evaluate_episodes(self.agent, env, index, _EVALUATION_SEED, behavior, trajectory)
+                evaluate_episodes(self.agent, env, index, EVALUATION_SEED, behavior, trajectory)
                 for trajectory in range(trajectories)
             ]
             for total, rollout in zip(totals, rollouts, strict=False):
@@ -262,10 +263,10 @@ class GlimpseTask(Task):
         all_images = self._evaluation_env(split)
         env = self._env(split, min(_PLOTTED_IMAGES, len(all_images.scenes)), render_mode="rgb_array")
         index = torch.linspace(0, len(env.scenes) - 1, env.num_envs, device=self.device).long()
-        frames = glimpse_frames(env, index, evaluate_episodes(self.agent, env, index, _EVALUATION_SEED).actions)
+        frames = glimpse_frames(env, index, evaluate_episodes(self.agent, env, index, EVALUATION_SEED).actions)
         locations = [
-            evaluate_episodes(self.agent, all_images, index, _EVALUATION_SEED).location[:, mask]
-            for index, mask in _batches(range(len(all_images.scenes)), all_images.num_envs, self.device)
+            evaluate_episodes(self.agent, all_images, index, EVALUATION_SEED).location[:, mask]
+            for index, mask in evaluation_batches(range(len(all_images.scenes)), all_images.num_envs, self.device)
         ]
         return {
             "glimpses.png": frames[-1],
@@ -292,7 +293,7 @@ class GlimpseTask(Task):
         extra, device = state["_extra_state"], arguments["device"]
         agent = arguments["agent"](**extra["interface"])
         agent.load_state_dict(substate(state, "agent."))
-        seed = _row_seed(arguments["seed"])
+        seed = first_row_seed(arguments["seed"])
         return GlimpsePredictor(arguments["env"], agent.to(device).eval(), **extra, seed=seed, device=device)
 
     def _env(
@@ -309,14 +310,14 @@ class GlimpseTask(Task):
             **options,
         )
         first_row = first_image * rollouts_per_image
-        env.reset(seed=self._row_seed + first_row if split == "train" else _EVALUATION_SEED)
+        env.reset(seed=self._row_seed + first_row if split == "train" else EVALUATION_SEED)
         return env
 
     def _evaluation_env(self, split: Split) -> GlimpseVectorEnv:
         if split not in self._evaluation_envs:
             images = len(self._env(split, num_envs=1).scenes)
             rows = max(map(len, world().parts(images)))
-            self._evaluation_envs[split] = self._env(split, num_envs=min(_EVALUATION_ROWS, rows))
+            self._evaluation_envs[split] = self._env(split, num_envs=min(EVALUATION_ROWS, rows))
         return self._evaluation_envs[split]
 
     def _noise(self, step: int, env: GlimpseVectorEnv | None = None) -> Noise:
@@ -324,28 +325,6 @@ class GlimpseTask(Task):
         first_row = self._row_seed
         if env is None:
             env = self.env
-            first_row += self._share.start * env.rollouts_per_image
+            first_row += self._batches.share.start * env.rollouts_per_image
         rows = torch.arange(env.num_envs, device=self.device) + first_row
         return draw_noise(RowRandom(rows, torch.full_like(rows, step)), env)
-
-    def _batch(self, step: int) -> Tensor:
-        """Returns the images of a training step, a slice of the permutation of its epoch: (images,) int64."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        if self._epoch != epoch:
-            seed, key = torch.tensor([[self._row_seed], [epoch]], device=self.device)
-            self._order = RowRandom(seed, key).bits("order", len(self.env.scenes))[0].argsort()
-            self._epoch = epoch
-        first = position * self.examples_per_step
-        return self._order[first + self._share.start : first + self._share.stop]
-
-
-def _row_seed(seed: int) -> int:
-    """Returns a seed for row 0 such that runs of different seeds share no row: row i of an environment adds i to it."""
-    return seed << 24
-
-
-def _batches(images: range, rows: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields image numbers (rows,) and a mask (rows,) bool that is True once for every number in ``images``."""
-    for start in range(images.start, images.stop, rows):
-        index = torch.arange(start, start + rows, device=device)
-        yield index.clamp(max=images.stop - 1), index < images.stop

@@ -29,7 +29,7 @@ SCENES = [
     "task.model.embedding.size=16",
     "task.search.max_length=5",
 ]
-SMALL = {  # options of experiments on corpora; all others are experiments on images
+SMALL = {  # options of experiments; all others are experiments on glimpses
     "aerial": AERIAL,
     "aerial_hard": AERIAL,
     "aerial_self_critical": AERIAL,
@@ -46,6 +46,7 @@ SMALL = {  # options of experiments on corpora; all others are experiments on im
     "reversal": [*TRANSLATION, "corpus.size=64"],
     "sentiment": ["encoder.size=16"],
     "tags": ["encoder.size=16"],
+    "whole_image": ["image_encoder.widths=[4,8]"],
     "translation": [*TRANSLATION, "encoder.num_layers=1", "decoder.num_layers=1", "task.subwords=60"],
     "translation_recurrent": [*TRANSLATION, "task.subwords=60"],
 }

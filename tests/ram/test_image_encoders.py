@@ -8,7 +8,7 @@ import torch
 
 from envs import InputError
 from ram.attention.selection import Hard
-from ram.image_encoders import Backbone, Convolutional, ImageEncoder, Patches, Pixels
+from ram.image_encoders import Backbone, Convolutional, FullyConnected, ImageEncoder, Patches, Pixels
 from ram.sequence import transformer
 
 SHAPE = (1, 16, 24)
@@ -29,6 +29,32 @@ def test_the_output_shape_is_that_of_the_grid(name: str, grid: tuple[int, int], 
     encoder = ENCODERS[name](SHAPE)
     assert (encoder.grid, encoder.output_size) == (grid, size)
     assert encoder(torch.rand(3, *SHAPE)).shape == (3, grid[0] * grid[1], size)
+
+
+def test_a_convolutional_encoder_sees_every_pixel_of_odd_images() -> None:
+    torch.manual_seed(0)
+    encoder = Convolutional((1, 21, 27), widths=(4, 4, 8)).eval()
+    assert encoder.grid == (2, 3)
+    image = torch.rand(1, 1, 21, 27, requires_grad=True)
+    encoder(image).square().sum().backward()
+    assert image.grad is not None and image.grad.count_nonzero() > 0.95 * image.numel()
+    assert image.grad[0, 0, -1].any() and image.grad[0, 0, :, -1].any()
+
+
+def test_the_network_of_the_paper_equals_its_formula() -> None:
+    torch.manual_seed(0)
+    encoder = FullyConnected((2, 9, 14), sizes=(6, 3), num_filters=4, filter_size=4, stride=5)
+    images = torch.rand(5, 2, 9, 14)
+    encoder.input_scale.fit(images)
+    convolution, first, second = (layer for layer in encoder.layers if hasattr(layer, "weight"))
+    scaled = images / images.square().mean().sqrt()
+    windows = [
+        scaled[:, :, 5 * row : 5 * row + 4, 5 * column : 5 * column + 4] for row in (0, 1) for column in (0, 1, 2)
+    ]
+    seen = torch.stack([(each[:, None] * convolution.weight).sum((2, 3, 4)) + convolution.bias for each in windows], -1)
+    hidden = first(seen.clamp(min=0).flatten(1)).clamp(min=0)
+    assert (encoder.grid, encoder.output_size) == ((1, 1), 3)
+    torch.testing.assert_close(encoder(images), second(hidden).clamp(min=0)[:, None])
 
 
 def test_a_backbone_is_frozen_until_trained_from() -> None:
@@ -107,8 +133,18 @@ def test_position_embeddings_start_as_sinusoids_of_row_and_column() -> None:
     ("build", "message"),
     [
         (
-            lambda: Convolutional((1, 20, 24), widths=(4, 4, 4)),
-            r"^image_encoder\.widths=\[4, 4, 4\] needs images .* multiples of 8, got \[20, 24\]\.$",
+            lambda: Convolutional((1, 7, 24), widths=(4, 4, 4)),
+            r"^image_encoder\.widths=\[4, 4, 4\] needs images of at least 8 x 8 pixels, got \[7, 24\]\.$",
+        ),
+        (
+            lambda: FullyConnected(SHAPE, sizes=()),
+            r"^image_encoder\.sizes must be a list of positive integers, got \[\]",
+        ),
+        (lambda: FullyConnected(SHAPE, num_filters=-1), r"^image_encoder\.num_filters"),
+        (lambda: FullyConnected(SHAPE, num_filters=2, stride=0), r"^image_encoder\.stride"),
+        (
+            lambda: FullyConnected(SHAPE, num_filters=2, filter_size=17),
+            r"^image_encoder\.filter_size=17 is larger than the images of 16 x 24 pixels\.$",
         ),
         (
             lambda: Convolutional(SHAPE, widths=()),

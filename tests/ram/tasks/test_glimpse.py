@@ -130,7 +130,7 @@ def test_the_answer_is_due_at_the_last_step() -> None:
 
 def test_an_epoch_is_a_new_permutation_of_the_images() -> None:
     task = build_task(batch_size=8)
-    epochs = [torch.cat([task._batch(step) for step in range(5 * epoch, 5 * epoch + 5)]) for epoch in range(2)]
+    epochs = [torch.cat([task._batches(step) for step in range(5 * epoch, 5 * epoch + 5)]) for epoch in range(2)]
     assert all(torch.equal(epoch.sort().values, torch.arange(40)) for epoch in epochs)
     assert not torch.equal(*epochs)
 

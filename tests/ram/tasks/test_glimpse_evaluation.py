@@ -25,7 +25,7 @@ from tests.ram.glimpse_tasks import (
 
 
 def test_evaluation_counts_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", 7)
+    monkeypatch.setattr("ram.tasks.glimpse.EVALUATION_ROWS", 7)
     task = build_task()
     images = random_images()
     env = task._env("validation", 40)
@@ -49,7 +49,7 @@ def test_evaluation_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch
     task = build_task()
     errors = []
     for rows in (7, 40, 64):
-        monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
+        monkeypatch.setattr("ram.tasks.glimpse.EVALUATION_ROWS", rows)
         task._evaluation_envs.clear()
         errors.append(task.evaluate("test"))
     assert errors[0].keys() == {
@@ -92,7 +92,7 @@ def test_trajectories_have_the_first_location_of_the_environment(first_location:
 
 @pytest.mark.parametrize("rows", [3, 1000])
 def test_an_image_counts_as_an_error_if_any_answer_is_wrong(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr("ram.tasks.glimpse._EVALUATION_ROWS", rows)
+    monkeypatch.setattr("ram.tasks.glimpse.EVALUATION_ROWS", rows)
     scenes = [  # brightness, labels, number of correct answers, and whether all are correct
         (0.25, [A, B, E], 3, True),
         (0.25, [A, A, E], 2, False),  # the second answer is wrong

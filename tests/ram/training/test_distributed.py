@@ -33,14 +33,13 @@ from ram.training.trainer import Trainer, TrainingStopped
 
 BUDGET = ["trainer.log_every=1", "trainer.max_epochs=1", "trainer.max_steps=6", "trainer.schedule=constant"]
 BUDGET += ["trainer.picture_every=0", "trainer.diagnose_every=0", "num_threads=1"]
-GLIMPSES = [
-    *("images.size=16", "images.num_train=40", "images.num_validation=21", "images.num_test=11"),
-    *("glimpse.output_size=16", "core.size=16", "optimizer.lr=0.01"),
-]
+IMAGES = ["images.size=16", "images.num_train=40", "images.num_validation=21", "images.num_test=11"]
+GLIMPSES = [*IMAGES, "glimpse.output_size=16", "core.size=16", "optimizer.lr=0.01"]
 JOBS = {
     # Uneven shares of the batch, several rollouts, and episodes of different lengths.
     "early_answer": ["env.num_glimpses=3", "baseline=leave_one_out", "task.rollouts_per_image=2", "task.batch_size=7"],
     "glyphs": ["env.num_glimpses=2", "baseline=moving_average", "task.batch_size=8"],
+    "whole_image": [*IMAGES, "image_encoder.widths=[4,8]", "images=glyphs", "pooling=fixed", "task.batch_size=7"],
     # The last batch of an epoch has one text.
     "negation": ["corpus.size=50", "encoder.size=8", "task.batch_size=7"],
     # By gradient descent: AdamW makes large steps of gradients that are nearly 0, where rounding decides.

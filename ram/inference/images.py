@@ -1,0 +1,68 @@
+"""Trained classifiers of whole images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs.errors import InputError
+from envs.validation import parse_images
+from ram.image_classifier import ImageClassifier
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The classes of N images.
+
+    Attributes:
+        label: N class names.
+        probability: (N, K), of every class.
+        weights: (N, Q, rows, columns), the attention weights of the cells of each image; None without attention.
+    """
+
+    label: tuple[str, ...]
+    probability: Tensor
+    weights: Tensor | None
+
+
+@dataclass(frozen=True)
+class ImagePredictor:
+    """A trained :class:`ram.image_classifier.ImageClassifier`, as returned by :func:`ram.load`.
+
+    Attributes:
+        model: the network, in evaluation mode.
+        classes: the class names.
+        image_shape: (C, H, W) of the images.
+        device: where to compute.
+    """
+
+    model: ImageClassifier
+    classes: Sequence[str]
+    image_shape: tuple[int, ...]
+    device: str
+
+    @torch.no_grad()
+    def predict(self, images: Tensor | np.ndarray) -> Prediction:
+        """Classifies images.
+
+        Args:
+            images: (N, C, H, W), float in [0, 1] or uint8.
+
+        Raises:
+            InputError: if the images have another shape, type or range.
+        """
+        tensor = parse_images("The argument images", images)
+        if tensor.ndim != 4 or tuple(tensor.shape[1:]) != self.image_shape or len(tensor) == 0:
+            expected = ", ".join(map(str, self.image_shape))
+            raise InputError(
+                f"predict needs images of shape (N, {expected}) with N of at least 1, got {tuple(tensor.shape)}."
+            )
+        pixels = tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
+        output = self.model(pixels.to(self.device))
+        weights = None if output.weights is None else output.weights.unflatten(-1, self.model.image_encoder.grid)
+        label = tuple(self.classes[number] for number in output.logits.argmax(-1).tolist())
+        return Prediction(label, output.logits.softmax(-1), weights)
