@@ -186,7 +186,6 @@ class RecurrentDecoder(Decoder):
             nn.init.xavier_uniform_(self.out.weight, nn.init.calculate_gain("tanh"))
         between = dropout if num_layers > 1 else 0.0
         self.layers = LAYERS[cell](sizes.inputs + extra, size, num_layers, batch_first=True, dropout=between)
-        initialize_recurrent(self.layers)
         self.bridge_layer: nn.Module = nn.Identity()
         if bridge == "network":
             self.bridge_layer = nn.Sequential(nn.Linear(sizes.summary, num_layers * size), nn.Tanh())
