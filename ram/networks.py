@@ -143,11 +143,13 @@ class CoreOutput(NamedTuple):
         action_features: h_t of the lower layer, (B, size): the input of the action network. The same tensor unless the
             core has two layers.
         state: the state of every layer for the next step.
+        glimpse: g_t, (B, input_size).
     """
 
     features: Tensor
     action_features: Tensor
     state: tuple[State, ...]
+    glimpse: Tensor
 
 
 class CoreNetwork(nn.Module):
@@ -197,7 +199,7 @@ class CoreNetwork(nn.Module):
             states.append(layer(inputs, previous))
             outputs.append(states[-1][0] if isinstance(states[-1], tuple) else states[-1])
             inputs = outputs[-1] if self.backprop_into_lower else outputs[-1].detach()
-        return CoreOutput(outputs[-1], outputs[0], tuple(states))
+        return CoreOutput(outputs[-1], outputs[0], tuple(states), glimpse)
 
 
 class ReLUCell(nn.Module):

@@ -87,15 +87,23 @@ class Estimate:
         }
 
 
-def reinforce(rollout: Rollout, baseline: Callable[[Rollout, Tensor], BaselineOutput], gamma: float = 1.0) -> Estimate:
+def reinforce(
+    rollout: Rollout,
+    baseline: Callable[[Rollout, Tensor], BaselineOutput],
+    gamma: float = 1.0,
+    immediate: Tensor | None = None,
+) -> Estimate:
     """Computes the REINFORCE losses of a rollout: the policy loss is a mean over its episodes.
 
     Args:
         rollout: the episodes.
         baseline: predicts the returns (T, B) of a rollout, such as a :class:`ram.baselines.Baseline`.
         gamma: discount factor in [0, 1].
+        immediate: (T, B), rewards of single choices, which are not part of the return of earlier choices; None for 0.
     """
     returns = discounted_returns(rollout.reward, gamma)
+    if immediate is not None:
+        returns = returns + immediate
     prediction = baseline(rollout, returns)
     advantage = (returns - prediction.value).detach()
     return Estimate(

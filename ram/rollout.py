@@ -54,6 +54,8 @@ class GlimpseRollout(Rollout):
         sample: (T, B, 2), the next locations as sampled, before clamping.
         moved: (T, B) bool, True where the episode continues at the sampled location.
         actions: the T actions sent to the environment.
+        glimpses: (T, B, D), the vector g of each look; with gradient.
+        labels: (B,) or (B, A) int64, of the images; None as ``logits``.
     """
 
     entropies: Sequence[tuple[Tensor, Tensor]]
@@ -64,6 +66,8 @@ class GlimpseRollout(Rollout):
     sample: Tensor
     moved: Tensor
     actions: Sequence[Mapping[str, Tensor]]
+    glimpses: Tensor
+    labels: Tensor | None
 
     def entropy(self) -> Tensor:
         """Returns the mean entropy of the scored choices in nats, summed over their kinds; with gradient."""
@@ -149,7 +153,7 @@ def run_episode(
         actions.append(action)
         if not env.answer_schedule.is_common and not active.any():
             break
-    return _score(agent, env, location, unroll, steps, actions)
+    return _score(agent, env, location, unroll, labels, steps, actions)
 
 
 def _act(
@@ -196,13 +200,14 @@ def _score(
     env: GlimpseVectorEnv,
     location: nn.Module,
     unroll: Unroll,
+    labels: Tensor | None,
     steps: list[_Step],
     actions: list[_Action],
 ) -> GlimpseRollout:
     """Stacks the steps of an episode and computes the log-probabilities of its choices, with gradient."""
     names = dict.fromkeys(name for step in steps for name in step)
     stacked = {name: torch.stack([step[name] for step in steps if name in step]) for name in names}
-    features, action_features = unroll.features()
+    features, action_features, glimpses = unroll.features()
     sample, mask = stacked["sample"], stacked["moved"]
     policy = location(features, torch.arange(len(steps), device=features.device))
     log_prob, entropies = policy.log_prob(sample), [(policy.entropy(), mask)]
@@ -231,6 +236,8 @@ def _score(
         targets=stacked.get("targets"),
         group=torch.arange(env.num_envs, device=features.device) // env.rollouts_per_image,
         actions=actions,
+        glimpses=glimpses,
+        labels=labels,
     )
 
 

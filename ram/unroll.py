@@ -32,12 +32,14 @@ class Unroll:
         self._outputs.append(output)
         return output
 
-    def features(self) -> tuple[Tensor, Tensor]:
-        """Returns features and action features of the T steps so far, (T, B, D) each, with gradient."""
-        features = torch.stack([output.features for output in self._outputs])
-        if all(output.action_features is output.features for output in self._outputs):
-            return features, features
-        return features, torch.stack([output.action_features for output in self._outputs])
+    def features(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns features, action features and glimpses g of the T steps so far, (T, B, D) each, with gradient."""
+        features, action_features, glimpses = (
+            [getattr(output, name) for output in self._outputs] for name in ("features", "action_features", "glimpse")
+        )
+        stacked = torch.stack(features)
+        is_same = all(ours is theirs for ours, theirs in zip(features, action_features, strict=True))
+        return stacked, stacked if is_same else torch.stack(action_features), torch.stack(glimpses)
 
 
 class BatchedUnroll(Unroll):
@@ -64,9 +66,9 @@ class BatchedUnroll(Unroll):
         with torch.no_grad():
             if self._count == 0:
                 self._allocate(observation["patches"])
-            features = self._compute(observation["patches"], observation["location"], *next(self._slices))
+            glimpse, features = self._compute(observation["patches"], observation["location"], *next(self._slices))
         self._count += 1
-        return CoreOutput(features, features, (features,))
+        return CoreOutput(features, features, (features,), glimpse)
 
     def _allocate(self, patches: Tensor) -> None:
         """Allocates the activations of all looks at patches (B, scales, C, h, w)."""
@@ -81,8 +83,8 @@ class BatchedUnroll(Unroll):
         self._layers = [(layer.bias, layer.weight.T) for layer in layers]
         self._recurrent, self._previous = cell.hidden.weight.T, None
 
-    def _compute(self, patches: Tensor, location: Tensor, *slices: Tensor) -> Tensor:
-        """Computes one step into slices of the activations."""
+    def _compute(self, patches: Tensor, location: Tensor, *slices: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes one step into slices of the activations; returns g and h."""
         scaled, inputs, locations, of_patch, of_location, hidden, merged, features = slices
         patch_layer, location_layer, merge_layer, core_layer = self._layers
         torch.div(patches, self._glimpse.input_scale.rms, out=scaled)
@@ -95,35 +97,37 @@ class BatchedUnroll(Unroll):
         if self._previous is not None:
             features.addmm_(self._previous, self._recurrent)
         self._previous = features.relu_()
-        return features
+        return merged, features
 
-    def features(self) -> tuple[Tensor, Tensor]:
+    def features(self) -> tuple[Tensor, Tensor, Tensor]:
         glimpse, cell = self._glimpse, self._cell
         layers = glimpse.patch, glimpse.location, glimpse.merge, cell.glimpse
         parameters = [value for layer in layers for value in (layer.weight, layer.bias)]
         activations = [each[: self._count] for each in self._activations]
-        features = _Backward.apply(*activations, *parameters, cell.hidden.weight)
-        return features, features
+        features, glimpses = _Backward.apply(*activations, *parameters, cell.hidden.weight)
+        return features, features, glimpses
 
 
 class _Backward(torch.autograd.Function):
-    """Returns the features of an episode that has been computed, and computes its gradients.
+    """Returns h and g of an episode that has been computed, and computes its gradients.
 
     The activations are (T, B, width): inputs and locations; h_g and h_l side by side; g; and h, the features.
     """
 
     @staticmethod
-    def forward(ctx: FunctionCtx, *values: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, *values: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(*values)
-        return values[4].view_as(values[4])
+        ctx.set_materialize_grads(False)
+        return values[4].view_as(values[4]), values[3].view_as(values[3])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, of_glimpses: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, places, hidden, merged, features, *parameters = ctx.saved_tensors
         patch, _, _, _, merge, _, core, _, recurrent = parameters
         # Through the core, from the last step to the first.
-        into = gradient.clone()  # becomes the gradient of W_g g_t + W_h h_{t-1} + b
+        # The gradient of h_t becomes that of W_g g_t + W_h h_{t-1} + b, in place.
+        into = torch.zeros_like(features) if gradient is None else gradient.clone()
         steps = list(zip(into.unbind(0), features.unbind(0), strict=True))
         later = _relu_backward(*steps.pop())
         for of_step, output in reversed(steps):
@@ -131,7 +135,8 @@ class _Backward(torch.autograd.Function):
         recurrent_gradient = into[1:].flatten(0, 1).T @ features[:-1].flatten(0, 1)
         # Through the glimpse network, all steps at once.
         inputs, places, hidden, merged, into = (each.flatten(0, 1) for each in (inputs, places, hidden, merged, into))
-        of_merged = _relu_backward(into @ core, merged)
+        of_merged = into @ core if of_glimpses is None else of_glimpses.flatten(0, 1).addmm(into, core)
+        of_merged = _relu_backward(of_merged, merged)
         of_hidden = _relu_backward(of_merged @ merge, hidden)
         of_patch, of_location = of_hidden.split([len(patch), len(hidden.T) - len(patch)], dim=1)
         pairs = (of_patch, inputs), (of_location, places), (of_merged, hidden), (into, merged)

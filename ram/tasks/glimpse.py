@@ -24,7 +24,8 @@ from ram.baselines import Baseline
 from ram.distributed import global_mean, parallel_map, world
 from ram.inference.glimpse import GlimpsePredictor
 from ram.plots.glimpses import glimpse_frames, location_histogram
-from ram.reinforce import Estimate, policy_gradient_variance, reinforce
+from ram.policies import ActionNetwork
+from ram.reinforce import Estimate, masked_mean, policy_gradient_variance, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
 from ram.tasks import Animation, Artifact, StepResult, Task, substate
 from ram.tasks.image_batches import (
@@ -38,6 +39,7 @@ from ram.tasks.image_batches import (
 
 _TRAJECTORIES = 10  # per image, for the Monte Carlo protocol
 _DIAGNOSTIC_IMAGES = 64
+_LEAST_EVIDENCE = -4.0  # log-probability, as of the rewards of the log-probability
 _PLOTTED_IMAGES = 16
 
 
@@ -67,6 +69,9 @@ class GlimpseTask(Task):
         batch_size: distinct images per step, over all processes.
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
+        evidence_reward: weight of an additional reward of each location: the log-probability, in nats, of the label
+            given the next glimpse alone, by a linear classifier of g that is trained with the agent. It is not part of
+            the return of earlier choices. 0 for no such reward.
         weights: weights of the loss terms.
         compile: compile the agent's step with torch.compile.
         seed: of weights, batches, first locations and policy noise.
@@ -83,6 +88,7 @@ class GlimpseTask(Task):
         batch_size: int = 128,
         rollouts_per_image: int = 1,
         gamma: float = 1.0,
+        evidence_reward: float = 0.0,
         weights: LossWeights | None = None,
         compile: bool = False,  # noqa: A002
         seed: int = 0,
@@ -106,11 +112,23 @@ class GlimpseTask(Task):
             torch.manual_seed(seed)
             self.agent = agent(**self.env.interface)
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
+            self.evidence = self._evidence_classifier(evidence_reward)
         self.to(self.device)
         self._fit_input_scales()
         self._check_entropy()
         if compile:
             self.agent.compile_step()
+
+    def _evidence_classifier(self, reward: float) -> ActionNetwork | None:
+        """Builds the classifier of single glimpses, or returns None if there is no reward for them."""
+        if not 0 <= reward < math.inf:
+            raise InputError(f"task.evidence_reward must be a number of at least 0, got {reward}.")
+        self.evidence_reward = reward
+        if not reward:
+            return None
+        if not self.env.answer_schedule.is_supervised:
+            raise InputError("task.evidence_reward needs scenes with labels: set task.evidence_reward=0.")
+        return ActionNetwork(self.agent.glimpse.output_size, self.env.interface["num_classes"])
 
     def _fit_input_scales(self) -> None:
         """Fits the scales of the agent's inputs to the training split, independently of the batch size."""
@@ -133,12 +151,16 @@ class GlimpseTask(Task):
     def forward(self, step: int) -> StepResult:
         self.agent.anneal(self.progress)
         rollout = run_episode(self.agent, self.env, self._noise(step), {"index": self._batches(step), "episode": step})
-        estimate = reinforce(rollout, self.baseline, self.gamma)
+        evidence = self._evidence(rollout)
+        estimate = self._estimate(rollout, evidence)
         terms = {
             "loss/policy": self._global_mean(estimate.policy_loss),
             "loss/baseline": self._global_mean(estimate.baseline_loss, rollout.active),
         }
         loss = terms["loss/policy"] + self.weights.baseline * terms["loss/baseline"]
+        if evidence is not None:
+            terms["loss/evidence"] = -self._global_mean(masked_mean(evidence, rollout.active), rollout.active)
+            loss = loss + terms["loss/evidence"]
         if rollout.logits is not None and rollout.targets is not None:
             mean = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
             terms["loss/answer"] = self._global_mean(mean, rollout.targets != IGNORE_INDEX)
@@ -146,6 +168,29 @@ class GlimpseTask(Task):
         if self.weights.entropy:
             loss = loss - self.weights.entropy * rollout.entropy()
         return StepResult(loss, lambda: self._metrics(rollout, estimate, terms))
+
+    def _evidence(self, rollout: GlimpseRollout) -> Tensor | None:
+        """Returns the log-probability of the label given each glimpse alone, if it is rewarded: (T, B), with gradient.
+
+        Where there are several labels, it is that of the answer that is due next. 0 after the end of an episode.
+        """
+        if self.evidence is None:
+            return None
+        labels, active = rollout.labels, rollout.active
+        assert labels is not None
+        if labels.ndim == 2:
+            answers = torch.arange(len(active), device=active.device) // self.env.answer_schedule.glimpses_per_answer
+            labels = labels.T[answers.clamp(max=labels.shape[1] - 1)]
+        log_prob = self.evidence(rollout.glimpses).log_prob(labels.expand(active.shape).clamp(min=0))
+        return torch.where(active, log_prob, 0)
+
+    def _estimate(self, rollout: GlimpseRollout, evidence: Tensor | None) -> Estimate:
+        """Computes the REINFORCE losses; the reward of a location includes the evidence of the next glimpse, if any."""
+        immediate = None
+        if evidence is not None:
+            following = F.pad(evidence.detach()[1:].clamp(min=_LEAST_EVIDENCE), (0, 0, 0, 1))
+            immediate = self.evidence_reward * torch.where(rollout.moved, following, 0)
+        return reinforce(rollout, self.baseline, self.gamma, immediate)
 
     def _global_mean(self, mean: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scales a mean over the rows, or over the elements in ``mask``, for the average over the processes.
@@ -246,7 +291,7 @@ class GlimpseTask(Task):
         with torch.no_grad():
             index = torch.arange(images, device=self.device)
             rollout = run_episode(self.agent, env, self._noise(0, env), {"index": index, "episode": 0})
-            estimate = reinforce(rollout, self.baseline, self.gamma)
+            estimate = self._estimate(rollout, self._evidence(rollout))
         self.train(training)
         weights = (torch.where(rollout.moved, each, 0) for each in (estimate.advantage, estimate.returns))
         variance, without_baseline = (

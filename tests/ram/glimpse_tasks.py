@@ -30,6 +30,7 @@ def build_task(
     policy: object = LocationNetwork,
     num_glimpses: int = 3,
     reward: Reward | None = None,
+    glimpses_per_answer: int | None = None,
     **options: object,
 ) -> GlimpseTask:
     env = partial(
@@ -38,6 +39,7 @@ def build_task(
         sensor=GlimpseSensor(4),
         num_glimpses=num_glimpses,
         reward=reward,
+        glimpses_per_answer=glimpses_per_answer,
     )
     agent = partial(
         RecurrentAttention,

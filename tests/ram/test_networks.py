@@ -93,7 +93,7 @@ def test_the_agent_uses_the_goal_of_every_observation() -> None:
     state = None
     hidden = torch.zeros(4, 4)
     for _ in range(2):
-        features, _, state = agent.step({**observation, "goal": goal}, state)
+        features, _, state, _ = agent.step({**observation, "goal": goal}, state)
         inputs = torch.cat(
             [agent.glimpse.patch(observation["patches"].flatten(1)), agent.glimpse.location(observation["location"])], 1
         )
@@ -199,7 +199,7 @@ def test_sizes_can_be_combined_freely(cell: str, batch: int, scales: int, channe
         action=partial(ActionNetwork, hidden_size=9),
     )
     observation = {"patches": torch.rand(batch, scales, channels, 3, 5), "location": torch.zeros(batch, 2)}
-    features, action_features, _ = agent.step(observation, agent.step(observation).state)
+    features, action_features, *_ = agent.step(observation, agent.step(observation).state)
     assert features.shape == (batch, 13)
     assert agent.location(features).sample(torch.zeros(batch, 2)).shape == (batch, 2)
     assert agent.action(action_features).logits.shape == (batch, classes)

@@ -40,27 +40,32 @@ def observations() -> list[dict[str, Tensor]]:
     ]
 
 
-def run(agent: RecurrentAttention, unroll: Unroll, looks: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """The features of an episode, and the gradients of a function of all of them."""
+def run(agent: RecurrentAttention, unroll: Unroll, looks: int, uses_glimpses: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """The features of an episode, and the gradients of a function of all of them, and of the glimpses if used."""
     steps = [unroll.step(observation).features.detach().clone() for observation in observations()[:looks]]
-    features, action_features = unroll.features()
+    features, action_features, glimpses = unroll.features()
     assert torch.equal(features, torch.stack(steps))
     assert torch.equal(action_features, features)
-    weight = torch.randn(features.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    generator = torch.Generator().manual_seed(2)
+    of_features, of_glimpses = (
+        (each.sin() * torch.randn(each.shape, generator=generator, dtype=torch.float64)).sum()
+        for each in (features, glimpses)
+    )
     agent.zero_grad()
-    (features.sin() * weight).sum().backward()
+    (of_features + of_glimpses if uses_glimpses else of_features).backward()
     return features.detach(), {
         name: value.grad.clone() for name, value in agent.named_parameters() if value.grad is not None
     }
 
 
+@pytest.mark.parametrize("uses_glimpses", [False, True])
 @pytest.mark.parametrize("looks", [1, 2, LOOKS])  # an episode may end before its last look
-def test_gradients_of_all_looks_at_once_equal_those_of_every_step(looks: int) -> None:
+def test_gradients_of_all_looks_at_once_equal_those_of_every_step(looks: int, uses_glimpses: bool) -> None:
     agent = make_agent()
     unroll = agent.unroll(LOOKS)
     assert isinstance(unroll, BatchedUnroll)
-    features, gradients = run(agent, unroll, looks)
-    expected_features, expected = run(agent, Unroll(agent.step), looks)
+    features, gradients = run(agent, unroll, looks, uses_glimpses)
+    expected_features, expected = run(agent, Unroll(agent.step), looks, uses_glimpses)
     torch.testing.assert_close(features, expected_features)
     recurrent = {"core.layers.0.hidden.weight"}  # is not used by the first look
     assert gradients.keys() - recurrent == expected.keys() - recurrent
@@ -77,7 +82,7 @@ def test_a_policy_loss_may_flow_into_the_core() -> None:
         unroll = agent.unroll(LOOKS) if batched else Unroll(agent.step)
         for observation in observations():
             unroll.step(observation)
-        features, _ = unroll.features()
+        features, _, _ = unroll.features()
         agent.location(features, torch.arange(LOOKS)).log_prob(
             torch.zeros(LOOKS, ROWS, 2, dtype=torch.float64)
         ).sum().backward()

@@ -1,0 +1,104 @@
+"""The reward for the class evidence of single glimpses."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from envs import GlimpseVectorEnv, InputError
+from envs.catch import Catch
+from envs.images import ImageSet
+from envs.splits import IGNORE_INDEX
+from ram.agent import RecurrentAttention
+from ram.baselines import NoBaseline
+from ram.reinforce import discounted_returns
+from ram.rollout import GlimpseRollout, run_episode
+from ram.tasks.glimpse import GlimpseTask, LossWeights
+from tests.ram.glimpse_tasks import build_task
+
+
+def rollout_of(task: GlimpseTask, step: int = 0) -> GlimpseRollout:
+    return run_episode(task.agent, task.env, task._noise(step), {"index": task._batches(step), "episode": step})
+
+
+def evidence_of(task: GlimpseTask, rollout: GlimpseRollout, labels: Tensor) -> Tensor:
+    """The log-probability of labels (T, B), from the weights of the classifier."""
+    (layer,) = task.evidence.logits
+    probability = (rollout.glimpses @ layer.weight.T + layer.bias).exp()
+    return (probability / probability.sum(-1, keepdim=True)).gather(-1, labels[..., None])[..., 0].log()
+
+
+def test_the_next_glimpse_rewards_a_location_without_discount() -> None:
+    task = build_task(evidence_reward=0.5, gamma=0.9, baseline=NoBaseline)
+    rollout = rollout_of(task)
+    labels = task.env.scenes.labels[task._batches(0)]
+    evidence = evidence_of(task, rollout, labels.expand(3, 8))
+    expected = discounted_returns(rollout.reward, 0.9)
+    expected[:2] += 0.5 * evidence[1:].clamp(min=-4)
+    estimate = task._estimate(rollout, task._evidence(rollout))
+    torch.testing.assert_close(estimate.returns, expected)
+    torch.testing.assert_close(estimate.advantage, expected)
+    result = task(0)
+    assert result.metrics()["loss/evidence"] == pytest.approx(-float(evidence.detach().mean()))
+
+
+def test_a_hopeless_glimpse_costs_four_nats_at_most() -> None:
+    task = build_task(evidence_reward=1.0)
+    rollout = rollout_of(task)
+    (layer,) = task.evidence.logits
+    layer.weight.data.zero_()
+    layer.bias.data = torch.tensor([0.0, 50.0, 50.0])
+    labels = task.env.scenes.labels[task._batches(0)]
+    returns = task._estimate(rollout, task._evidence(rollout)).returns - discounted_returns(rollout.reward)
+    expected = torch.where(labels == 0, -4.0, -math.log(2))
+    torch.testing.assert_close(returns[:2], expected.expand(2, 8))
+    assert not returns[2].any()
+
+
+def test_the_label_is_that_of_the_answer_that_is_due_next() -> None:
+    labels = torch.tensor([[0, 1], [2, IGNORE_INDEX]] * 4)
+    images = ImageSet(torch.rand(8, 1, 10, 10), labels, ("a", "b", "c"))
+    task = build_task(images, num_glimpses=4, glimpses_per_answer=2, evidence_reward=1.0)
+    rollout = rollout_of(task)
+    shown = labels[task._batches(0)]
+    due = torch.stack([shown[:, 0], shown[:, 0], shown[:, 1], shown[:, 1]])
+    expected = torch.where(due == IGNORE_INDEX, 0, evidence_of(task, rollout, due.clamp(min=0)))
+    assert torch.equal(due != IGNORE_INDEX, rollout.active)
+    torch.testing.assert_close(task._evidence(rollout), expected)
+    immediate = task._estimate(rollout, expected).returns - discounted_returns(rollout.reward)
+    # Where the episode goes on, the evidence of the next look; where it has ended, nothing.
+    torch.testing.assert_close(immediate[:3], torch.where(due[1:] == IGNORE_INDEX, 0, expected[1:]))
+
+
+def test_the_evidence_trains_the_glimpse_network_and_its_classifier() -> None:
+    task = build_task(evidence_reward=1.0, weights=LossWeights(answer=0.0, baseline=0.0))
+    evidence = task._evidence(rollout_of(task))
+    task.zero_grad()
+    evidence.sum().backward()
+    trained = {name.rsplit(".", 2)[0] for name, value in task.named_parameters() if value.grad is not None}
+    with_gradient = {
+        name for name, value in task.named_parameters() if value.grad is not None and value.grad.abs().max() > 0
+    }
+    assert with_gradient and all(name.startswith(("agent.glimpse", "evidence")) for name in with_gradient)
+    assert "evidence.logits" in trained
+
+
+def test_without_the_reward_there_is_no_classifier() -> None:
+    task = build_task()
+    assert task.evidence is None and "loss/evidence" not in task(0).metrics()
+
+
+@pytest.mark.parametrize("reward", [-1.0, math.nan, math.inf])
+def test_invalid_rewards_are_refused(reward: float) -> None:
+    with pytest.raises(InputError, match=r"^task\.evidence_reward must be a number of at least 0"):
+        build_task(evidence_reward=reward)
+
+
+def test_scenes_without_labels_are_refused() -> None:
+    env = partial(GlimpseVectorEnv, Catch(size=8), num_glimpses=7, glimpses_per_answer=1)
+    with pytest.raises(InputError, match=r"^task\.evidence_reward needs scenes with labels"):
+        GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, evidence_reward=1.0)
