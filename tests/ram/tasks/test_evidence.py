@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from envs import GlimpseVectorEnv, InputError
-from envs.catch import Catch
+from envs.catch import Catch, Caught
 from envs.images import ImageSet
 from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
@@ -99,6 +99,6 @@ def test_invalid_rewards_are_refused(reward: float) -> None:
 
 
 def test_scenes_without_labels_are_refused() -> None:
-    env = partial(GlimpseVectorEnv, Catch(size=8), num_glimpses=7, glimpses_per_answer=1)
+    env = partial(GlimpseVectorEnv, Catch(size=8), num_glimpses=7, glimpses_per_answer=1, reward=Caught())
     with pytest.raises(InputError, match=r"^task\.evidence_reward needs scenes with labels"):
         GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, evidence_reward=1.0)
