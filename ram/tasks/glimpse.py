@@ -45,14 +45,16 @@ _PLOTTED_IMAGES = 16
 
 @dataclass(frozen=True)
 class LossWeights:
-    """Weights of the terms of the loss besides the policy loss, whose weight is 1.
+    """Weights of the terms of the loss.
 
     Attributes:
+        policy: of the policy loss. It matters where the policy loss trains networks that other terms train too.
         answer: of the cross-entropy of the answers.
         baseline: of the baseline's loss.
         entropy: of the entropy of the choices, which is maximized.
     """
 
+    policy: float = 1.0
     answer: float = 1.0
     baseline: float = 1.0
     entropy: float = 0.0
@@ -157,7 +159,7 @@ class GlimpseTask(Task):
             "loss/policy": self._global_mean(estimate.policy_loss),
             "loss/baseline": self._global_mean(estimate.baseline_loss, rollout.active),
         }
-        loss = terms["loss/policy"] + self.weights.baseline * terms["loss/baseline"]
+        loss = self.weights.policy * terms["loss/policy"] + self.weights.baseline * terms["loss/baseline"]
         if evidence is not None:
             terms["loss/evidence"] = -self._global_mean(masked_mean(evidence, rollout.active), rollout.active)
             loss = loss + terms["loss/evidence"]

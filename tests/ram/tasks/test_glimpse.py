@@ -152,13 +152,20 @@ def test_runs_of_different_seeds_share_no_noise() -> None:
 @pytest.mark.parametrize("baseline", [NoBaseline, MovingAverageBaseline, LearnedBaseline, LeaveOneOutBaseline])
 def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type) -> None:
     policy = partial(LocationNetwork, final_std=None, learn_std=True)
-    task = build_task(policy=policy, baseline=baseline, rollouts_per_image=2, weights=LossWeights(entropy=0.1))
+    weights = LossWeights(policy=0.5, answer=2.0, baseline=3.0, entropy=0.1)
+    task = build_task(
+        policy=policy, baseline=baseline, rollouts_per_image=2, weights=weights, evidence_reward=1.0, gamma=0.5
+    )
     result = task(0)
     result.loss.backward()
     metrics = result.metrics()
     assert {"loss/policy", "loss/answer", "loss/baseline", "policy/entropy"} <= metrics.keys()
     assert result.loss.item() == pytest.approx(
-        metrics["loss/policy"] + metrics["loss/answer"] + metrics["loss/baseline"] - 0.1 * metrics["policy/entropy"],
+        0.5 * metrics["loss/policy"]
+        + 2 * metrics["loss/answer"]
+        + 3 * metrics["loss/baseline"]
+        + metrics["loss/evidence"]
+        - 0.1 * metrics["policy/entropy"],
         rel=1e-5,
     )
 
