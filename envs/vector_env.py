@@ -53,11 +53,11 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     An action is a dict of ``location`` (B, 2), clamped to [-1, 1]; ``answer``, which is a class (B,), the
     log-probability of every class (B, K), normalized here, or a box (B, 4) as left, top, right, bottom in the units of
-    locations; and with ``stop``, ``stop`` (B,) bool. ``info`` holds the ``index`` (B,) of every row's scene, and its
-    ``label`` if there is one: (B,), or (B, A) for A answers in order, -100 after the last. If the reward has
-    components, the ``info`` of a step holds each of them as ``reward/<name>`` (B,). Returned tensors and arrays are
-    never modified later. The values of actions that are tensors on an accelerator are not checked, because that would
-    wait for the device.
+    locations; and with ``stop``, ``stop`` (B,) bool. ``info`` holds the ``index`` (B,) of every row's scene; its
+    ``label`` if there is one: (B,), or (B, A) for A answers in order, -100 after the last; and its ``target`` if there
+    is one: (B, 4), the box of the target object, in the units of locations. If the reward has components, the ``info``
+    of a step holds each of them as ``reward/<name>`` (B,). Returned tensors and arrays are never modified later. The
+    values of actions that are tensors on an accelerator are not checked, because that would wait for the device.
 
     ``reset`` takes the options ``index`` (the scenes to show, one for every ``rollouts_per_image`` rows), ``location``
     (the first locations, (B, 2)), ``episode`` (a number that the draws depend on, one for all rows or (B,)), and
@@ -384,10 +384,9 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         return self._transition({"answer": answer}, expanded, self._log_probs, due=none, last=none, **reached)
 
     def _info(self, components: Mapping[str, Tensor], rewarded: Tensor) -> dict[str, Any]:
-        """Returns index and label of every row, and the components of the reward in the ``rewarded`` rows (B,)."""
-        fields = {"index": self._index}
-        if "label" in self._shown.annotations:
-            fields["label"] = self._shown.annotations["label"]
+        """Returns index, label and target of every row, and the components of the reward in the ``rewarded`` rows."""
+        shown = self._shown.annotations
+        fields = {"index": self._index} | {name: shown[name] for name in ("label", "target") if name in shown}
         info = {**fields, **components}
         if self.output == "numpy":  # Gymnasium marks the rows in which a field is present
             info |= {f"_{name}": self._masks.all for name in fields}

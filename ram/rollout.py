@@ -56,6 +56,7 @@ class GlimpseRollout(Rollout):
         actions: the T actions sent to the environment.
         glimpses: (T, B, D), the vector g of each look; with gradient.
         labels: (B,) or (B, A) int64, of the images; None as ``logits``.
+        target: (B, 4), the box of the target object as left, top, right and bottom; None where there is none.
     """
 
     entropies: Sequence[tuple[Tensor, Tensor]]
@@ -68,6 +69,7 @@ class GlimpseRollout(Rollout):
     actions: Sequence[Mapping[str, Tensor]]
     glimpses: Tensor
     labels: Tensor | None
+    target: Tensor | None
 
     def entropy(self) -> Tensor:
         """Returns the mean entropy of the scored choices in nats, summed over their kinds; with gradient."""
@@ -77,6 +79,13 @@ class GlimpseRollout(Rollout):
     def num_glimpses(self) -> Tensor:
         """Returns the number of looks of every row: (B,) float32."""
         return 1 + self.moved.float().sum(0)
+
+    def pointing(self) -> Tensor | None:
+        """Returns whether the last look of every row is at the target object: (B,) bool; None without targets."""
+        if self.target is None:
+            return None
+        last = self.location[self.active.sum(0) - 1, torch.arange(len(self.target), device=self.target.device)]
+        return ((last >= self.target[:, :2]) & (last <= self.target[:, 2:])).all(-1)
 
     def final_answers(self, several: bool) -> tuple[Tensor, Tensor]:
         """Returns class probabilities (A, B, K) and targets (A, B) of the answers that are evaluated.
@@ -136,7 +145,7 @@ def run_episode(
     without_autocast = torch.autocast(env.device.type, enabled=False)  # patches, locations and rewards stay float32
     with without_autocast:
         observation, info = env.reset(options=options)
-    labels = info["label"] if env.answer_schedule.is_supervised else None
+    labels, target = info["label"] if env.answer_schedule.is_supervised else None, info.get("target")
     active = torch.ones_like(info["index"], dtype=torch.bool)
     numbers = torch.arange(env.num_glimpses, device=active.device)
     unroll, steps, actions = agent.unroll(env.num_glimpses), list[_Step](), list[_Action]()
@@ -153,7 +162,7 @@ def run_episode(
         actions.append(action)
         if not env.answer_schedule.is_common and not active.any():
             break
-    return _score(agent, env, location, unroll, labels, steps, actions)
+    return _score(agent, env, location, unroll, steps, actions, labels, target)
 
 
 def _act(
@@ -200,9 +209,10 @@ def _score(
     env: GlimpseVectorEnv,
     location: nn.Module,
     unroll: Unroll,
-    labels: Tensor | None,
     steps: list[_Step],
     actions: list[_Action],
+    labels: Tensor | None,
+    target: Tensor | None,
 ) -> GlimpseRollout:
     """Stacks the steps of an episode and computes the log-probabilities of its choices, with gradient."""
     names = dict.fromkeys(name for step in steps for name in step)
@@ -238,6 +248,7 @@ def _score(
         actions=actions,
         glimpses=glimpses,
         labels=labels,
+        target=target,
     )
 
 

@@ -228,9 +228,10 @@ class GlimpseTask(Task):
     def evaluate(self, split: Split) -> dict[str, float]:
         """Computes the mean return, its terms and, where the answers have labels, the error in percent.
 
-        An image counts as an error if any of its answers is wrong. Choices are the modes of the policies. On the test
-        split also with sampled choices (``_sampled``, the mean over ten trajectories), with the class probabilities
-        averaged over these (``_mc``), and with uniformly random locations (``_random``).
+        An image counts as an error if any of its answers is wrong. Where the scenes have a target object, ``pointing``
+        is the share of scenes in percent whose last look is inside its box. Choices are the modes of the policies. On
+        the test split also with sampled choices (``_sampled``, the mean over ten trajectories), with the class
+        probabilities averaged over these (``_mc``), and with uniformly random locations (``_random``).
         """
         metrics = self._evaluate(split, "greedy")[0]
         if split == "test":
@@ -270,6 +271,8 @@ class GlimpseTask(Task):
                     total[name] += float(reward.sum(0)[mask].double().sum())
                 if env.stop:
                     total["glimpses"] += float(rollout.num_glimpses()[mask].sum())
+                if (pointing := rollout.pointing()) is not None:
+                    total["pointing"] += 100 * float((pointing & mask).sum())
             if env.answer_schedule.is_supervised:
                 answers = [rollout.final_answers(env.answer_schedule.num_answers > 1) for rollout in rollouts]
                 probabilities, targets = [each for each, _ in answers], answers[0][1]

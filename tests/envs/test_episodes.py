@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from envs import GlimpseVectorEnv
 from envs.errors import InputError
+from envs.images.canvas import Canvas
 from envs.images.glyphs import Glyphs
+from envs.random import EpisodeSeeds
 from tests.envs.helpers import (
     DISABLED,
     IMAGES,
@@ -47,6 +50,18 @@ def test_info_holds_index_and_label_of_every_row() -> None:
         assert info["label"].tolist() == [0, 0, 1, 1]
         assert info["_index"].all() and info["_label"].all()
         *_, info = env.step(actions(4))
+
+
+def test_info_holds_the_box_of_the_target() -> None:
+    canvas = Canvas(GLYPHS, size=(40, 60))
+    for output in ("numpy", "torch"):
+        env = GlimpseVectorEnv(canvas, num_envs=3, num_glimpses=2, split="test", output=output)
+        _, info = env.reset(seed=0, options={"index": [3, 0, 1]})
+        index = torch.tensor([3, 0, 1])
+        scene = env.scenes.draw(index, EpisodeSeeds(0, 3, "test", torch.device("cpu")).by_scene(None, index))
+        np.testing.assert_array_equal(np.asarray(info["target"]), scene.annotations["target"].numpy())
+        *_, info = env.step(env.action_space.sample())
+        np.testing.assert_array_equal(np.asarray(info["target"]), scene.annotations["target"].numpy())
 
 
 def test_locations_are_clamped() -> None:

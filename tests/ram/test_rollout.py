@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -254,3 +254,19 @@ def test_the_policy_loss_trains_the_upper_layer_and_the_context_and_answers_trai
         assert rollout.logits is not None
         assert trained(agent, rollout.log_prob[rollout.moved].sum()) == (upper | lower if backprop_into_core else upper)
         assert trained(agent, rollout.logits.square().sum()) == lower | {"action"}
+
+
+def test_pointing_compares_the_last_look_with_the_target() -> None:
+    box = torch.tensor([[-0.5, -1.0, 0.0, 0.5]])
+    scenes = NoiseScenes({"label": torch.zeros(4, dtype=torch.long), "target": box.expand(4, 4)})
+    rollout = rollout_of(*build(scenes, num_envs=4, num_glimpses=3))
+    assert torch.equal(rollout.target, box.expand(4, 4))
+    active = torch.tensor([[True] * 4, [True, True, False, True], [True, False, False, True]])
+    location = torch.full((3, 4, 2), 0.9)
+    location[2, 0] = torch.tensor([-0.5, 0.5])  # on the corner of the box
+    location[1, 1] = torch.tensor([-0.2, -0.9])  # the last look of row 1
+    location[1, 2] = torch.tensor([-0.2, -0.9])  # after the end of row 2
+    location[2, 3] = torch.tensor([-0.2, 0.6])  # below
+    pointing = replace(rollout, active=active, location=location).pointing()
+    assert pointing.tolist() == [True, True, False, False]
+    assert replace(rollout, target=None).pointing() is None
