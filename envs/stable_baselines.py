@@ -23,9 +23,10 @@ class GlimpseVecEnv(VecEnv):
         env = VectorFlattenAction(VectorGridAction(env, rows=5, columns=5))
         PPO("MultiInputPolicy", VecMonitor(GlimpseVecEnv(env)))
 
-    The ``info`` of a row holds ``index`` and ``label`` of the scene that the step was made in, and at the end of an
-    episode ``terminal_observation``. ``seed`` and ``set_options`` take effect at the next ``reset``. All rows share one
-    environment: ``get_attr`` reads, ``set_attr`` sets and ``env_method`` calls it once, whatever the indices.
+    The ``info`` of a row holds ``index``, ``label`` and ``target`` of the scene that the step was made in, as far as
+    there are any, and at the end of an episode ``terminal_observation``. ``seed`` and ``set_options`` take effect at
+    the next ``reset``. All rows share one environment: ``get_attr`` reads, ``set_attr`` sets and ``env_method`` calls
+    it once, whatever the indices.
 
     Args:
         env: the environment, possibly with action wrappers.

@@ -29,6 +29,15 @@ def parse_pair(name: str, value: Any, minimum: int) -> tuple[int, int]:
     return pair
 
 
+def parse_sizes(name: str, value: Any, count: int | None = None) -> tuple[int, ...]:
+    """Returns a list of ``count`` positive integers, or of any number of them but none, as a tuple."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = list(value)
+        if value and len(value) == (count or len(value)) and all(_is_integer(size, 1) for size in value):
+            return tuple(value)
+    raise InputError(f"{name} must be a list of {f'{count} ' if count else ''}positive integers, got {value!r}.")
+
+
 def check_positive_integers(group: str, **values: int | None) -> None:
     """Refuses values below 1, except None; messages name an option ``group.name``, such as "encoder.size"."""
     for name, value in values.items():
@@ -40,6 +49,12 @@ def check_positive(name: str, value: float) -> None:
     """Refuses anything but a finite number above 0."""
     if not 0 < value < math.inf:
         raise InputError(f"{name} must be positive and finite, got {value}.")
+
+
+def check_weight(name: str, value: float) -> None:
+    """Refuses anything but a finite number of at least 0."""
+    if not 0 <= value < math.inf:
+        raise InputError(f"{name} must be a number of at least 0, got {value}.")
 
 
 def check_probability(name: str, value: float) -> None:

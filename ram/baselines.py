@@ -100,8 +100,8 @@ class LeaveOneOutBaseline(Baseline):
         super().__init__(feature_size, rollouts_per_image)
         if rollouts_per_image < 2:
             raise InputError(
-                "baseline=leave_one_out needs at least 2 rollouts of each image: set task.rollouts_per_image=2 or use "
-                "another baseline."
+                "baseline=leave_one_out needs at least 2 rollouts of each image: set task.rollouts_per_image=2 where "
+                "the task has this option, or use another baseline."
             )
 
     def forward(self, rollout: Rollout, returns: Tensor) -> BaselineOutput:

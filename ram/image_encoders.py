@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_integer, check_positive_integers, check_probability
+from envs.validation import check_integer, check_positive_integers, check_probability, parse_sizes
 from ram.attention.positions import SinusoidalPositions
 from ram.initialization import InputScale, initialize_relu
 from ram.sequence.interfaces import Encoder, IdentityEncoder
@@ -48,8 +48,9 @@ class Convolutional(ImageEncoder):
     corner of the cell, and attention to a small object would peak next to it.
 
     Args:
-        image_shape: (C, H, W), H and W at least 2**len(widths). Where a block halves an odd number of pixels, the cells
-            are shifted by half a pixel of its input.
+        image_shape: (C, H, W), H and W at least 2**len(widths). Where H and W are no multiples of it, the cells are
+            centered on the parts of an equal grid at the top left, and up to half a cell beside them at the bottom
+            right.
         widths: channels of every block.
         dropout: of whole channels, after every block.
         encoder: builds the sequence encoder of the cells from their size, such as self-attention.
@@ -64,10 +65,9 @@ class Convolutional(ImageEncoder):
     ) -> None:
         super().__init__(image_shape)
         check_probability("image_encoder.dropout", dropout)
+        widths = parse_sizes("image_encoder.widths", widths)
         channels, *sides = image_shape
         factor = 2 ** len(widths)
-        if not widths or min(widths) < 1:
-            raise InputError(f"image_encoder.widths must be a list of positive integers, got {list(widths)}.")
         if min(sides) < factor:
             raise InputError(
                 f"image_encoder.widths={list(widths)} needs images of at least {factor} x {factor} pixels, got {sides}."
@@ -114,8 +114,7 @@ class FullyConnected(ImageEncoder):
         super().__init__(image_shape)
         check_integer("image_encoder.num_filters", num_filters, 0)
         check_positive_integers("image_encoder", filter_size=filter_size, stride=stride)
-        if not sizes or min(sizes) < 1:
-            raise InputError(f"image_encoder.sizes must be a list of positive integers, got {list(sizes)}.")
+        sizes = parse_sizes("image_encoder.sizes", sizes)
         channels, height, width = image_shape
         layers: list[nn.Module] = []
         if num_filters:

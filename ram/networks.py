@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_choice, check_positive_integers
+from envs.validation import check_choice, check_positive_integers, parse_sizes
 from ram.initialization import InputScale, initialize_recurrent, initialize_relu, initialize_tanh
 
 State = Tensor | tuple[Tensor, Tensor]
@@ -80,14 +80,10 @@ class PatchConvolutions(nn.Module):
 
     def __init__(self, patch_shape: tuple[int, ...], channels: Sequence[int] = (24, 48)) -> None:
         super().__init__()
-        if len(channels) != 2 or min(channels) < 1:
-            raise InputError(f"glimpse.convolutions.channels must be two positive integers, got {list(channels)}.")
+        first, second = parse_sizes("glimpse.convolutions.channels", channels, 2)
         scales, depth, height, width = patch_shape
         if min(height, width) < 2:
-            raise InputError(
-                "glimpse=convolutional needs patches of 2 x 2 pixels: set sensor.patch_size to at least 2."
-            )
-        first, second = channels
+            raise InputError("glimpse=convolutional needs patches of at least 2 x 2 pixels: set sensor.patch_size=2.")
         layers = nn.Conv2d(scales * depth, first, 4, 2, padding=1), nn.Conv2d(first, second, 3, padding=1)
         initialize_relu(*layers)
         pooling = nn.MaxPool2d(2, ceil_mode=True)

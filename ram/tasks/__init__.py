@@ -121,6 +121,11 @@ class Task(nn.Module, ABC):
         return {}
 
 
+def noise_seed(seed: int, step: int, rank: int = 0) -> int:
+    """Returns a seed of torch's generator for a training step; dropout and sampled choices differ between processes."""
+    return (((seed << 32) + step) % 2**63) ^ (rank << 48)
+
+
 def substate(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Returns the entries of a state whose names start with ``prefix``, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
@@ -14,7 +13,7 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.random import RowRandom
 from envs.splits import IGNORE_INDEX, Split
-from envs.validation import check_positive_integers, check_probability
+from envs.validation import check_positive_integers, check_probability, check_weight
 from ram.baselines import Baseline
 from ram.captioning.captioner import Captioner
 from ram.corpora import CaptionCorpus, Captions, Tokens
@@ -357,8 +356,7 @@ def _check_options(gamma: float, reward: Any, augmentation: Any, **weights: floa
     if not 0 <= gamma <= 1:
         raise InputError(f"task.gamma must be in [0, 1], got {gamma}.")
     for name, weight in weights.items():
-        if not 0 <= weight < math.inf:
-            raise InputError(f"task.{name} must be finite and not negative, got {weight}.")
+        check_weight(f"task.{name}", weight)
     if reward is not None and reward not in get_args(Reward):
         raise InputError(f"task.reward must be null or one of {', '.join(get_args(Reward))}, got {reward!r}.")
     if augmentation is not None and not callable(augmentation):

@@ -15,14 +15,14 @@ from envs.images import ImageSource, load_split, resolve_source
 from envs.random import EpisodeSeeds, RowRandom
 from envs.scene import Scene, SceneSet
 from envs.splits import Split
-from envs.validation import check_positive_integers
+from envs.validation import check_positive_integers, check_weight
 from ram.baselines import Baseline
 from ram.distributed import parallel_map, world
 from ram.image_classifier import ImageClassifier
 from ram.inference.images import ImagePredictor
 from ram.metrics.pointing import pointing
 from ram.plots.images import classified_images
-from ram.tasks import Artifact, StepResult, Task, substate
+from ram.tasks import Artifact, StepResult, Task, noise_seed, substate
 from ram.tasks.hard_attention import hard_attention_loss
 from ram.tasks.image_batches import (
     EVALUATION_ROWS,
@@ -66,6 +66,7 @@ class ClassifyImageTask(Task):
     ) -> None:
         super().__init__()
         check_positive_integers("task", batch_size=batch_size)
+        check_weight("task.policy_weight", policy_weight)
         self.seed, self.device, self.policy_weight = seed, torch.device(device), policy_weight
         self._row_seed, self._weight = first_row_seed(seed), world().weight(batch_size)
         source = resolve_source(images)
@@ -94,8 +95,7 @@ class ClassifyImageTask(Task):
 
     def forward(self, step: int) -> StepResult:
         self.model.image_encoder.anneal(self.progress)
-        # Dropout and sampled choices are those of a single process in distribution only.
-        torch.manual_seed(((self.seed << 32) + step) % 2**63 ^ (world().rank << 48))
+        torch.manual_seed(noise_seed(self.seed, step, world().rank))
         index = self._batches(step)
         rows = torch.arange(len(index), device=self.device) + self._row_seed + self._batches.share.start
         scene = self._draw(index, rows, step)
@@ -132,7 +132,7 @@ class ClassifyImageTask(Task):
         if "weights" in measured:
             maps = list(measured["weights"])
             boxes = self._pixels(measured["target"])[:, None] if "target" in measured else None
-            named = [[[0]] * len(each) for each in maps]
+            named = [[[0]] * len(each) for each in maps]  # every map is to point to the target, the only object
             metrics |= pointing(maps, self.model.image_encoder.grid, self.image_shape[1:], boxes, named)
         return metrics
 

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.splits import IGNORE_INDEX, Split
-from envs.validation import check_positive_integers
+from envs.validation import check_positive_integers, check_weight
 from ram.baselines import Baseline
 from ram.corpora import Captions, Examples
 from ram.corpora.batches import EVALUATION_BATCH_SIZE, Batches
 from ram.distributed import Result, global_mean, parallel_map, world
 from ram.sequence.interfaces import ModelOutput
-from ram.tasks import StepResult, Task
+from ram.tasks import StepResult, Task, noise_seed
 from ram.tasks.hard_attention import hard_attention_loss
 
 Examples_ = TypeVar("Examples_", Examples, Captions)
@@ -53,6 +53,7 @@ class CorpusTask(Task, Generic[Examples_]):
     ) -> None:
         super().__init__()
         check_positive_integers("task", batch_size=batch_size, min_count=min_count)
+        check_weight("task.policy_weight", policy_weight)
         self.corpus, self.seed, self.device, self.policy_weight = corpus, seed, torch.device(device), policy_weight
         # All splits are loaded now, so that an error in the files ends the run before training.
         splits: list[Split] = ["train", "validation", "test"]
@@ -79,12 +80,9 @@ class CorpusTask(Task, Generic[Examples_]):
         The seed is a function of (seed, step, rank): dropout and sampled choices are those of a single process in
         distribution only.
         """
-        torch.manual_seed(self._noise_seed(step) ^ (world().rank << 48))
+        torch.manual_seed(noise_seed(self.seed, step, world().rank))
         indices = self._batches(step)
         return self.split("train").select([indices[row] for row in world().share(len(indices))])
-
-    def _noise_seed(self, step: int) -> int:
-        return ((self.seed << 32) + step) % 2**63
 
     def first_row(self, step: int) -> int:
         """Returns the number of this process's first example in the batch of a training step."""
@@ -94,7 +92,7 @@ class CorpusTask(Task, Generic[Examples_]):
         """Returns a number in [0, 1) for each example of :meth:`training_batch`, the same as in a single process."""
         count, rank = len(self._batches(step)), world().rank
         # Process 0 continues the seeded generator, as dropout does.
-        generator = torch.Generator().manual_seed(self._noise_seed(step)) if rank else None
+        generator = torch.Generator().manual_seed(noise_seed(self.seed, step)) if rank else None
         share = world().share(count)
         return torch.rand(count, generator=generator)[share.start : share.stop]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from envs import GlimpseVectorEnv
 from envs.errors import InputError
 from envs.random import RowRandom
 from envs.splits import IGNORE_INDEX, Split
-from envs.validation import check_positive_integers
+from envs.validation import check_positive_integers, check_weight
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
 from ram.distributed import global_mean, parallel_map, world
@@ -39,7 +39,7 @@ from ram.tasks.image_batches import (
 
 _TRAJECTORIES = 10  # per image, for the Monte Carlo protocol
 _DIAGNOSTIC_IMAGES = 64
-_LEAST_EVIDENCE = -4.0  # log-probability, as of the rewards of the log-probability
+_LEAST_EVIDENCE = -4.0  # log-probability in nats, as that of the reward log_prob_gain
 _PLOTTED_IMAGES = 16
 
 
@@ -48,16 +48,22 @@ class LossWeights:
     """Weights of the terms of the loss.
 
     Attributes:
-        policy: of the policy loss. It matters where the policy loss trains networks that other terms train too.
+        policy: of the policy loss, relative to the terms that train the same networks.
         answer: of the cross-entropy of the answers.
         baseline: of the baseline's loss.
+        evidence: with ``evidence_reward``, of the cross-entropy of single glimpses, which trains the glimpse network.
         entropy: of the entropy of the choices, which is maximized.
     """
 
     policy: float = 1.0
     answer: float = 1.0
     baseline: float = 1.0
+    evidence: float = 1.0
     entropy: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            check_weight(f"task.weights.{name}", value)
 
 
 class GlimpseTask(Task):
@@ -72,8 +78,8 @@ class GlimpseTask(Task):
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
         evidence_reward: weight of an additional reward of each location: the log-probability, in nats, of the label
-            given the next glimpse alone, by a linear classifier of g that is trained with the agent. It is not part of
-            the return of earlier choices. 0 for no such reward.
+            given the next glimpse alone, at least -4. A linear classifier of g, trained with the agent, computes it. It
+            is not part of the return of earlier choices. 0 for no such reward.
         weights: weights of the loss terms.
         compile: compile the agent's step with torch.compile.
         seed: of weights, batches, first locations and policy noise.
@@ -123,13 +129,14 @@ class GlimpseTask(Task):
 
     def _evidence_classifier(self, reward: float) -> ActionNetwork | None:
         """Builds the classifier of single glimpses, or returns None if there is no reward for them."""
-        if not 0 <= reward < math.inf:
-            raise InputError(f"task.evidence_reward must be a number of at least 0, got {reward}.")
+        check_weight("task.evidence_reward", reward)
         self.evidence_reward = reward
         if not reward:
             return None
         if not self.env.answer_schedule.is_supervised:
-            raise InputError("task.evidence_reward needs scenes with labels: set task.evidence_reward=0.")
+            raise InputError("task.evidence_reward needs answers that are classes: set task.evidence_reward=0.")
+        if self.env.stop:  # the evidence is negative
+            raise InputError("task.evidence_reward would reward stops: set env.stop=false or task.evidence_reward=0.")
         return ActionNetwork(self.agent.glimpse.output_size, self.env.interface["num_classes"])
 
     def _fit_input_scales(self) -> None:
@@ -162,7 +169,7 @@ class GlimpseTask(Task):
         loss = self.weights.policy * terms["loss/policy"] + self.weights.baseline * terms["loss/baseline"]
         if evidence is not None:
             terms["loss/evidence"] = -self._global_mean(masked_mean(evidence, rollout.active), rollout.active)
-            loss = loss + terms["loss/evidence"]
+            loss = loss + self.weights.evidence * terms["loss/evidence"]
         if rollout.logits is not None and rollout.targets is not None:
             mean = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
             terms["loss/answer"] = self._global_mean(mean, rollout.targets != IGNORE_INDEX)

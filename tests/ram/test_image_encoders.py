@@ -140,6 +140,10 @@ def test_position_embeddings_start_as_sinusoids_of_row_and_column() -> None:
             lambda: FullyConnected(SHAPE, sizes=()),
             r"^image_encoder\.sizes must be a list of positive integers, got \[\]",
         ),
+        (
+            lambda: FullyConnected(SHAPE, sizes=256),
+            r"^image_encoder\.sizes must be a list of positive integers, got 256",
+        ),
         (lambda: FullyConnected(SHAPE, num_filters=-1), r"^image_encoder\.num_filters"),
         (lambda: FullyConnected(SHAPE, num_filters=2, stride=0), r"^image_encoder\.stride"),
         (

@@ -214,6 +214,8 @@ def test_sizes_can_be_combined_freely(cell: str, batch: int, scales: int, channe
         (lambda: PatchConvolutions((1, 1, 1, 8)), "sensor.patch_size"),
         (lambda: PatchConvolutions((1, 1, 8, 8), channels=(4,)), "glimpse.convolutions.channels"),
         (lambda: PatchConvolutions((1, 1, 8, 8), channels=(4, 0)), "glimpse.convolutions.channels"),
+        (lambda: PatchConvolutions((1, 1, 8, 8), channels=24), "glimpse.convolutions.channels"),
+        (lambda: PatchConvolutions((1, 1, 8, 8), channels=[2.5, 3]), "glimpse.convolutions.channels"),
         (lambda: ContextNetwork((1, 4, 4), 4, channels=0), "task.agent.context.channels"),
     ],
 )

@@ -427,8 +427,8 @@ def test_pictures_are_captions_and_attention_maps() -> None:
         ({"label_smoothing": 1.0}, r"^task\.label_smoothing must be in \[0, 1\)"),
         ({"reward": "spice"}, r"^task\.reward must be null or one of cider, bleu, got 'spice'\.$"),
         ({"gamma": 2.0}, r"^task\.gamma must be in \[0, 1\], got 2\.0\.$"),
-        ({"coverage": -1.0}, r"^task\.coverage must be finite and not negative, got -1\.0\.$"),
-        ({"map_entropy": math.nan}, r"^task\.map_entropy must be finite and not negative, got nan\.$"),
+        ({"coverage": -1.0}, r"^task\.coverage must be a number of at least 0, got -1\.0\.$"),
+        ({"map_entropy": math.nan}, r"^task\.map_entropy must be a number of at least 0, got nan\.$"),
         (
             {"monitor": "exact"},
             r"^task\.monitor must be cider, bleu_4, .*; got 'exact'",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from envs import GlimpseVectorEnv, InputError
+from envs import GlimpseSensor, GlimpseVectorEnv, InputError
 from envs.catch import Catch, Caught
 from envs.images import ImageSet
 from envs.splits import IGNORE_INDEX
@@ -18,7 +18,7 @@ from ram.baselines import NoBaseline
 from ram.reinforce import discounted_returns
 from ram.rollout import GlimpseRollout, run_episode
 from ram.tasks.glimpse import GlimpseTask, LossWeights
-from tests.ram.glimpse_tasks import build_task
+from tests.ram.glimpse_tasks import build_task, random_images
 
 
 def rollout_of(task: GlimpseTask, step: int = 0) -> GlimpseRollout:
@@ -75,16 +75,17 @@ def test_the_label_is_that_of_the_answer_that_is_due_next() -> None:
 
 
 def test_the_evidence_trains_the_glimpse_network_and_its_classifier() -> None:
-    task = build_task(evidence_reward=1.0, weights=LossWeights(answer=0.0, baseline=0.0))
-    evidence = task._evidence(rollout_of(task))
-    task.zero_grad()
-    evidence.sum().backward()
-    trained = {name.rsplit(".", 2)[0] for name, value in task.named_parameters() if value.grad is not None}
-    with_gradient = {
-        name for name, value in task.named_parameters() if value.grad is not None and value.grad.abs().max() > 0
-    }
-    assert with_gradient and all(name.startswith(("agent.glimpse", "evidence")) for name in with_gradient)
-    assert "evidence.logits" in trained
+    task = build_task(evidence_reward=1.0)
+    task._evidence(rollout_of(task)).sum().backward()
+    trained = {name for name, value in task.named_parameters() if value.grad is not None and value.grad.any()}
+    layers = ("agent.glimpse.patch", "agent.glimpse.location", "agent.glimpse.merge", "evidence.logits.0")
+    assert trained == {f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")}
+
+
+def test_the_evidence_has_a_weight_in_the_loss() -> None:
+    losses = [build_task(evidence_reward=1.0, weights=LossWeights(evidence=weight))(0) for weight in (0.0, 2.0)]
+    difference = float((losses[1].loss - losses[0].loss).detach())
+    assert difference == pytest.approx(2 * losses[0].metrics()["loss/evidence"], rel=1e-4)
 
 
 def test_without_the_reward_there_is_no_classifier() -> None:
@@ -100,5 +101,11 @@ def test_invalid_rewards_are_refused(reward: float) -> None:
 
 def test_scenes_without_labels_are_refused() -> None:
     env = partial(GlimpseVectorEnv, Catch(size=8), num_glimpses=7, glimpses_per_answer=1, reward=Caught())
-    with pytest.raises(InputError, match=r"^task\.evidence_reward needs scenes with labels"):
+    with pytest.raises(InputError, match=r"^task\.evidence_reward needs answers that are classes"):
+        GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, evidence_reward=1.0)
+
+
+def test_a_stop_must_not_be_rewarded() -> None:
+    env = partial(GlimpseVectorEnv, random_images(), GlimpseSensor(4), num_glimpses=3, stop=True)
+    with pytest.raises(InputError, match=r"^task\.evidence_reward would reward stops: set env\.stop=false"):
         GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, evidence_reward=1.0)

@@ -1,5 +1,6 @@
 """Training of the glimpse task: gradients, batches, metrics, diagnostics and options."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -229,13 +230,15 @@ def test_a_state_with_other_classes_is_refused() -> None:
         ({"batch_size": 41}, r"task\.batch_size"),
         ({"rollouts_per_image": 0}, r"task\.rollouts_per_image"),
         ({"gamma": 1.5}, r"task\.gamma"),
+        ({"weights": partial(LossWeights, policy=math.nan)}, r"task\.weights\.policy"),
+        ({"weights": partial(LossWeights, evidence=-1.0)}, r"task\.weights\.evidence"),
         ({"weights": LossWeights(entropy=0.1)}, r"task\.weights\.entropy"),
         ({"baseline": LeaveOneOutBaseline}, r"task\.rollouts_per_image"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, object], name: str) -> None:
     with pytest.raises(InputError, match=name):
-        build_task(**options)
+        build_task(**{key: value() if isinstance(value, partial) else value for key, value in options.items()})
 
 
 def _signpost_images(count: int) -> ImageSet:

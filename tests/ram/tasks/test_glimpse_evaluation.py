@@ -1,10 +1,15 @@
 """Evaluation of the glimpse task: errors, returns, trajectories and stops."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from envs import GlimpseSensor, GlimpseVectorEnv
+from envs.images.canvas import Canvas
+from envs.images.glyphs import Glyphs
+from envs.random import EpisodeSeeds
 from envs.rewards.answers import CorrectAnswer, EarlyAnswer
 from envs.rewards.weighted_sum import WeightedSum
 from envs.splits import IGNORE_INDEX
@@ -183,3 +188,25 @@ def test_monte_carlo_errors_are_those_of_averaged_probabilities(stop: bool) -> N
     if stop:
         assert metrics["glimpses_sampled"] == pytest.approx(looks.mean())
         assert 1.5 < looks.mean() < 5.5
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_pointing_is_the_share_of_scenes_whose_last_look_is_at_the_target(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ram.tasks.glimpse.EVALUATION_ROWS", rows)
+    canvas = Canvas(Glyphs(num_train=16, num_validation=10, num_test=10), size=(36, 84))
+    task = build_task(canvas)
+    task.agent.location.mean[0].bias.data = torch.tensor([0.3, -0.2])
+    task.agent.location.path.zero_()  # every look after the first is at tanh(0.3), tanh(-0.2)
+    metrics = task.evaluate("test")
+    index = torch.arange(10)
+    seeds = EpisodeSeeds(0, 10, "test", torch.device("cpu"))
+    box = canvas.load("test").draw(index, seeds.by_scene(None, index)).annotations["target"]
+    x, y = math.tanh(0.3), math.tanh(-0.2)
+    hits = [left <= x <= right and top <= y <= bottom for left, top, right, bottom in box.tolist()]
+    assert 0 < sum(hits) < 10
+    assert metrics["pointing"] == pytest.approx(10 * sum(hits))
+    assert {"pointing_sampled", "pointing_random"} <= metrics.keys()
+    assert "pointing_mc" not in metrics
+    assert task.higher_is_better("pointing")
