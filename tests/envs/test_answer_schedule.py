@@ -295,7 +295,7 @@ def test_the_goal_is_observed_and_no_answer_is_due() -> None:
     observation, info = start(env)
     transitions.clear()
     assert observation["goal"].tolist() == [2, 0, 1]
-    assert info.keys() == {"index"}
+    assert info.keys() == {"index", "target"}
     assert env.single_action_space.keys() == {"location"}
     observation, *_ = act(env)
     assert observation["goal"].tolist() == [2, 0, 1]

@@ -84,7 +84,7 @@ def test_a_weight_first_used_without_gradient_has_one_later(bf16: None) -> None:
 def test_locations_and_log_probabilities_stay_float32(policy: Any, bf16: None) -> None:
     task = build_glimpse_task(policy=policy, baseline=LearnedBaseline)
     with autocast("bf16", "cpu"):
-        rollout = run_episode(task.agent, task.env, task._noise(0), {"index": task._batch(0), "episode": 0})
+        rollout = run_episode(task.agent, task.env, task._noise(0), {"index": task._batches(0), "episode": 0})
         estimate = reinforce(rollout, task.baseline)
     assert rollout.features.dtype == torch.bfloat16
     names = ("location", "sample", "log_prob", "reward", "logits")
