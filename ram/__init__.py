@@ -18,7 +18,8 @@ def load(run: str | Path, device: str = "cpu") -> Any:
     """Loads the trained model of a run, with its best weights on the validation split.
 
     Args:
-        run: the folder of the run.
+        run: the folder of the run, or the name of a published model, such as "translated_60x60"; see
+            :func:`ram.published.names`. Published models need neither Hydra nor the training data.
         device: where to compute.
 
     Returns:
@@ -36,6 +37,10 @@ def load(run: str | Path, device: str = "cpu") -> Any:
     Raises:
         envs.InputError: if the folder contains no run, or its checkpoint does not match its configuration.
     """
+    from ram import published
+
+    if not Path(run).exists() and str(run) in published.names():
+        return published.load(str(run), device)
     from ram.training.run_folder import load_model  # imports Hydra, which environments do not need
 
     return load_model(Path(run), device)

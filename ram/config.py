@@ -97,7 +97,8 @@ def build(node: DictConfig, **arguments: Any) -> Any:
         InputError: if a constructor rejects its arguments.
     """
     try:
-        return instantiate(node, _convert_="all", **arguments)
+        # A copy: Hydra would replace the interpolations of the whole configuration by their values.
+        return instantiate(OmegaConf.to_container(node, resolve=True), _convert_="all", **arguments)
     except InstantiationException as error:
         raise (error.__cause__ or error) from None  # an InputError, or a defect with its traceback
 

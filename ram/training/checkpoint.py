@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from envs.errors import InputError
+from ram import published
 
 
 @contextmanager
@@ -48,13 +49,15 @@ def save_weights(path: Path, module: nn.Module) -> None:
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Reads what :func:`save` wrote.
+    """Reads what :func:`save` wrote, or a published model.
 
     Raises:
         InputError: if the file is missing, damaged or not a checkpoint.
     """
     if not path.is_file():
         raise InputError(f"There is no checkpoint {path}: name the folder of a run with a checkpoint.")
+    if path.suffix == ".safetensors":
+        return published.read(path, device)
     damaged = InputError(f"{path} is damaged or not a checkpoint of this project: restore it or train again.")
     try:
         with zipfile.ZipFile(path) as archive:  # torch.load ignores the checksums of the archive

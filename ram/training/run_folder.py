@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import InputError
+from ram import published
 from ram.config import build, check
 from ram.training import checkpoint
 
@@ -40,7 +41,13 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Opens the folder of an earlier run. Raises :class:`InputError` if it is not one."""
+        """Opens the folder of an earlier run, or a published model by its name.
+
+        Raises:
+            InputError: if it is neither.
+        """
+        if not path.exists() and str(path) in published.names():
+            return PublishedRun(path)
         run = cls(path)
         if not run._config.is_file():
             raise InputError(f"{path} is not the folder of a run: it has no .hydra/config.yaml.")
@@ -116,6 +123,22 @@ class RunFolder:
             return version("recurrent-attention")
         except PackageNotFoundError:
             return "unknown"
+
+
+@dataclass(frozen=True)
+class PublishedRun(RunFolder):
+    """A published model in the place of a run; it cannot be resumed.
+
+    Attributes:
+        path: the name of the model.
+    """
+
+    @property
+    def best(self) -> Path:
+        return published.find(str(self.path))
+
+    def read_config(self) -> DictConfig:
+        return OmegaConf.create(published.read(self.best)["config"])
 
 
 def load_model(path: Path, device: str = "cpu") -> Any:

@@ -139,6 +139,16 @@ def test_a_translator_accepts_every_corpus_of_pairs(corpus: str) -> None:
         assert (getattr(built, "targets", "result"), getattr(built, "root", "data")[:4]) == ("result", "data")
 
 
+def test_building_keeps_the_interpolations_of_a_configuration() -> None:
+    config = _compose("scenes=translated")
+    before = OmegaConf.to_yaml(config)
+    build(config.task, _partial_=True)
+    build(config.env, num_envs=2)
+    assert OmegaConf.to_yaml(config) == before
+    config.images.size = 20
+    assert config.env.images.objects.size == 20
+
+
 def test_the_default_job_is_glyphs() -> None:
     assert _compose().images._target_ == "envs.images.glyphs.Glyphs"
 
