@@ -1,6 +1,6 @@
 """Evaluates the best checkpoint of a run on the test split and prints the metrics.
 
-  run=DIR             folder of the run (required)
+  run=DIR             folder of the run, or the name of a published model (required)
   device=NAME         device, such as cuda
   precision=NAME      float32, where the device does not compute the run's bf16
   num_threads=N       threads of torch on the CPU
