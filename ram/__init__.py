@@ -39,7 +39,7 @@ def load(run: str | Path, device: str = "cpu") -> Any:
     """
     from ram import published
 
-    if not Path(run).exists() and str(run) in published.names():
+    if published.is_published(run):
         return published.load(str(run), device)
     from ram.training.run_folder import load_model  # imports Hydra, which environments do not need
 

@@ -29,6 +29,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.safetensors"))
 
 
+def is_published(run: str | Path) -> bool:
+    """Returns whether ``run`` names a published model rather than a folder."""
+    return not Path(run).exists() and str(run) in names()
+
+
 def find(name: str) -> Path:
     """Returns the file of a published model. Raises :class:`InputError` if there is none of this name."""
     if name not in names():
@@ -67,10 +72,10 @@ def write(path: Path, state: Mapping[str, Any], config: Mapping[str, Any], card:
         config: the configuration in plain dicts and lists, with its interpolations.
         card: what is known of the model; ``validation`` is its metric on the validation split.
     """
-    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     tensors = {
         name: (value.half() if value.is_floating_point() else value).clone(memory_format=torch.contiguous_format)
-        for name, value in tensors.items()
+        for name, value in state.items()
+        if isinstance(value, Tensor)
     }
     metadata = {"extra": state["_extra_state"], "config": config, "card": card}
     path.parent.mkdir(parents=True, exist_ok=True)

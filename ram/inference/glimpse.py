@@ -19,8 +19,8 @@ from envs.images import ImageSet
 from envs.random import RowRandom
 from envs.rewards.answers import CorrectAnswer
 from envs.scene import END_CLASS
-from envs.validation import parse_images
 from ram.agent import RecurrentAttention
+from ram.inference import parse_image_batch
 from ram.rollout import draw_noise, run_episode
 
 
@@ -75,12 +75,7 @@ class GlimpsePredictor:
         """
         if self.label_shape is None or self.interface["num_goals"]:
             raise InputError("predict needs an agent that classifies images: this run was trained for another answer.")
-        tensor = parse_images("The argument images", images)
-        channels = self.interface["patch_shape"][1]
-        if tensor.ndim != 4 or tensor.shape[1] != channels or len(tensor) == 0:
-            raise InputError(
-                f"predict needs images of shape (N, {channels}, H, W) with N of at least 1, got {tuple(tensor.shape)}."
-            )
+        tensor = parse_image_batch(images, self.interface["patch_shape"][1], None, None)
         labels = torch.zeros(len(tensor), *self.label_shape, dtype=torch.long)  # not used
         env = self.env(
             images=ImageSet(tensor, labels, tuple(self.classes)),

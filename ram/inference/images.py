@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.errors import InputError
-from envs.validation import parse_images
+from envs.scene import Scene
 from ram.image_classifier import ImageClassifier
+from ram.inference import parse_image_batch
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ImagePredictor:
 
     model: ImageClassifier
     classes: Sequence[str]
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, int, int]
     device: str
 
     @torch.no_grad()
@@ -55,13 +55,7 @@ class ImagePredictor:
         Raises:
             InputError: if the images have another shape, type or range.
         """
-        tensor = parse_images("The argument images", images)
-        if tensor.ndim != 4 or tuple(tensor.shape[1:]) != self.image_shape or len(tensor) == 0:
-            expected = ", ".join(map(str, self.image_shape))
-            raise InputError(
-                f"predict needs images of shape (N, {expected}) with N of at least 1, got {tuple(tensor.shape)}."
-            )
-        pixels = tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
+        pixels = Scene(parse_image_batch(images, *self.image_shape)).pixels()
         output = self.model(pixels.to(self.device))
         weights = None if output.weights is None else output.weights.unflatten(-1, self.model.image_encoder.grid)
         label = tuple(self.classes[number] for number in output.logits.argmax(-1).tolist())

@@ -188,7 +188,8 @@ class ClassifyImageTask(Task):
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> ImagePredictor:
         extra, device = state["_extra_state"], arguments["device"]
-        image_shape = tuple(extra["image_shape"])
+        channels, height, width = extra["image_shape"]
+        image_shape = channels, height, width
         model = arguments["model"](image_shape=image_shape, num_classes=len(extra["classes"]))
         model.load_state_dict(substate(state, "model."))
         return ImagePredictor(model.to(device).eval(), extra["classes"], image_shape, device)

@@ -46,7 +46,7 @@ class RunFolder:
         Raises:
             InputError: if it is neither.
         """
-        if not path.exists() and str(path) in published.names():
+        if published.is_published(path):
             return PublishedRun(path)
         run = cls(path)
         if not run._config.is_file():
