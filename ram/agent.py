@@ -11,7 +11,7 @@ from torch import nn
 from envs.errors import InputError
 from ram.networks import ContextNetwork, CoreNetwork, CoreOutput, GlimpseNetwork, ReLUCell, State
 from ram.policies import ActionNetwork, BoxNetwork, GridLocation, LocationNetwork, RandomLocation, StopNetwork
-from ram.unroll import BatchedUnroll, Unroll
+from ram.unroll import BatchedUnroll, StepOutput, Unroll
 
 
 class RecurrentAttention(nn.Module):
@@ -75,7 +75,7 @@ class RecurrentAttention(nn.Module):
         if self.context is not None:
             self.context.input_scale.fit(observation["context"])
 
-    def step(self, observation: Mapping[str, Any], state: tuple[State | None, ...] | None = None) -> CoreOutput:
+    def step(self, observation: Mapping[str, Any], state: tuple[State | None, ...] | None = None) -> StepOutput:
         """Processes one observation.
 
         Args:
@@ -83,10 +83,11 @@ class RecurrentAttention(nn.Module):
                 ``context`` (B, C, h, w).
             state: the state after the previous step; None before the first.
         """
-        glimpse = self.glimpse(observation["patches"], observation["location"], observation.get("goal"))
+        glimpse, patch_features = self.glimpse(observation["patches"], observation["location"], observation.get("goal"))
         if state is None and self.context is not None:
             state = self.core.initial_state(self.context(observation["context"]))
-        return self.core(glimpse, state)
+        core: CoreOutput = self.core(glimpse, state)
+        return StepOutput(core.features, core.action_features, core.state, patch_features)
 
     def unroll(self, num_glimpses: int) -> Unroll:
         """Begins an episode of at most ``num_glimpses`` looks."""

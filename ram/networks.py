@@ -31,6 +31,10 @@ class GlimpseNetwork(nn.Module):
         location_features: width of h_l.
         output_size: width of g.
         convolutions: builds the convolutions from ``patch_shape``; None for the paper's linear map.
+
+    Attributes:
+        patch_features: width of h_g.
+        output_size: width of g.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class GlimpseNetwork(nn.Module):
         super().__init__()
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
         check_positive_integers("glimpse", **sizes)
-        self.output_size = output_size
+        self.patch_features, self.output_size = patch_features, output_size
         self.input_scale = InputScale(patch_shape[0])
         self.convolutions = convolutions(patch_shape) if convolutions else None
         inputs = self.convolutions.output_size if self.convolutions else math.prod(patch_shape)
@@ -56,13 +60,20 @@ class GlimpseNetwork(nn.Module):
         self.goal = nn.Embedding(num_goals, output_size) if num_goals else None
         initialize_relu(self.patch, self.location, self.merge)
 
-    def forward(self, patches: Tensor, location: Tensor, goal: Tensor | None = None) -> Tensor:
-        """(B, scales, C, h, w), (B, 2) and optionally (B,) -> (B, output_size)."""
+    def forward(self, patches: Tensor, location: Tensor, goal: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns g (B, output_size) and h_g (B, patch_features).
+
+        Args:
+            patches: (B, scales, C, h, w).
+            location: (B, 2).
+            goal: (B,) int64, the class to search for; None without goals.
+        """
         patches = self.input_scale(patches)
-        seen = patches.flatten(1) if self.convolutions is None else self.convolutions(patches)
-        inputs = torch.cat([self.patch(seen), self.location(location)], dim=1)
-        merged = self.merge(F.relu(inputs))
-        return F.relu(merged if self.goal is None else merged + self.goal(goal))
+        inputs = patches.flatten(1) if self.convolutions is None else self.convolutions(patches)
+        hidden = F.relu(torch.cat([self.patch(inputs), self.location(location)], dim=1))
+        merged = self.merge(hidden)
+        glimpse = F.relu(merged if self.goal is None else merged + self.goal(goal))
+        return glimpse, hidden[:, : self.patch_features]
 
 
 class PatchConvolutions(nn.Module):
@@ -139,13 +150,11 @@ class CoreOutput(NamedTuple):
         action_features: h_t of the lower layer, (B, size): the input of the action network. The same tensor unless the
             core has two layers.
         state: the state of every layer for the next step.
-        glimpse: g_t, (B, input_size).
     """
 
     features: Tensor
     action_features: Tensor
     state: tuple[State, ...]
-    glimpse: Tensor
 
 
 class CoreNetwork(nn.Module):
@@ -195,7 +204,7 @@ class CoreNetwork(nn.Module):
             states.append(layer(inputs, previous))
             outputs.append(states[-1][0] if isinstance(states[-1], tuple) else states[-1])
             inputs = outputs[-1] if self.backprop_into_lower else outputs[-1].detach()
-        return CoreOutput(outputs[-1], outputs[0], tuple(states), glimpse)
+        return CoreOutput(outputs[-1], outputs[0], tuple(states))
 
 
 class ReLUCell(nn.Module):

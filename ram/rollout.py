@@ -22,10 +22,9 @@ from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
 from ram.distributed import global_mean
 from ram.distributions import Distribution
-from ram.networks import CoreOutput
 from ram.policies import RandomLocation
 from ram.reinforce import Rollout, masked_mean
-from ram.unroll import Unroll
+from ram.unroll import StepOutput, Unroll
 
 Behavior = Literal["greedy", "sampled", "random"]
 """Choices of an evaluation: modes of the policies, samples of them, or modes with uniformly random locations."""
@@ -54,7 +53,7 @@ class GlimpseRollout(Rollout):
         sample: (T, B, 2), the next locations as sampled, before clamping.
         moved: (T, B) bool, True where the episode continues at the sampled location.
         actions: the T actions sent to the environment.
-        glimpses: (T, B, D), the vector g of each look; with gradient.
+        patch_features: (T, B, D), h_g of each look, which do not depend on its location; with gradient.
         labels: (B,) or (B, A) int64, of the images; None as ``logits``.
         target: (B, 4), the box of the target object as left, top, right and bottom; None where there is none.
     """
@@ -67,7 +66,7 @@ class GlimpseRollout(Rollout):
     sample: Tensor
     moved: Tensor
     actions: Sequence[Mapping[str, Tensor]]
-    glimpses: Tensor
+    patch_features: Tensor
     labels: Tensor | None
     target: Tensor | None
 
@@ -168,7 +167,7 @@ def run_episode(
 def _act(
     agent: RecurrentAttention,
     env: GlimpseVectorEnv,
-    output: CoreOutput,
+    output: StepOutput,
     labels: Tensor | None,
     number: int,
     choose: Callable[[Distribution, str, int], Tensor],
@@ -217,7 +216,7 @@ def _score(
     """Stacks the steps of an episode and computes the log-probabilities of its choices, with gradient."""
     names = dict.fromkeys(name for step in steps for name in step)
     stacked = {name: torch.stack([step[name] for step in steps if name in step]) for name in names}
-    features, action_features, glimpses = unroll.features()
+    features, action_features, patch_features = unroll.features()
     sample, mask = stacked["sample"], stacked["moved"]
     policy = location(features, torch.arange(len(steps), device=features.device))
     log_prob, entropies = policy.log_prob(sample), [(policy.entropy(), mask)]
@@ -246,7 +245,7 @@ def _score(
         targets=stacked.get("targets"),
         group=torch.arange(env.num_envs, device=features.device) // env.rollouts_per_image,
         actions=actions,
-        glimpses=glimpses,
+        patch_features=patch_features,
         labels=labels,
         target=target,
     )

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from ram.networks import CoreOutput, GlimpseNetwork, ReLUCell, State
+from ram.networks import GlimpseNetwork, ReLUCell, State
+
+
+class StepOutput(NamedTuple):
+    """The output of one step of the agent.
+
+    Attributes:
+        features: h_t of the upper core layer, (B, size), as in :class:`ram.networks.CoreOutput`.
+        action_features: h_t of the lower core layer, (B, size).
+        state: the state of every core layer for the next step.
+        patch_features: h_g of the glimpse network, (B, patch_features), which do not depend on the location.
+    """
+
+    features: Tensor
+    action_features: Tensor
+    state: tuple[State, ...]
+    patch_features: Tensor
 
 
 class Unroll:
@@ -20,12 +36,12 @@ class Unroll:
         step: :meth:`ram.agent.RecurrentAttention.step` of the agent.
     """
 
-    def __init__(self, step: Callable[..., CoreOutput]) -> None:
+    def __init__(self, step: Callable[..., StepOutput]) -> None:
         self._step = step
         self._state: tuple[State | None, ...] | None = None
-        self._outputs: list[CoreOutput] = []
+        self._outputs: list[StepOutput] = []
 
-    def step(self, observation: Mapping[str, Any]) -> CoreOutput:
+    def step(self, observation: Mapping[str, Any]) -> StepOutput:
         """Processes one observation of B rows. Losses are computed from :meth:`features`, which have a gradient."""
         output = self._step(observation, self._state)
         self._state = output.state
@@ -33,13 +49,12 @@ class Unroll:
         return output
 
     def features(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns features, action features and glimpses g of the T steps so far, (T, B, D) each, with gradient."""
-        features, action_features, glimpses = (
-            [getattr(output, name) for output in self._outputs] for name in ("features", "action_features", "glimpse")
-        )
+        """Returns features, action features and patch features of the T steps so far, (T, B, D), with gradient."""
+        names = "features", "action_features", "patch_features"
+        features, action_features, patches = ([getattr(output, name) for output in self._outputs] for name in names)
         stacked = torch.stack(features)
         is_same = all(ours is theirs for ours, theirs in zip(features, action_features, strict=True))
-        return stacked, stacked if is_same else torch.stack(action_features), torch.stack(glimpses)
+        return stacked, stacked if is_same else torch.stack(action_features), torch.stack(patches)
 
 
 class BatchedUnroll(Unroll):
@@ -62,13 +77,15 @@ class BatchedUnroll(Unroll):
     def __init__(self, glimpse: GlimpseNetwork, cell: ReLUCell, num_glimpses: int) -> None:
         self._glimpse, self._cell, self._length, self._count = glimpse, cell, num_glimpses, 0
 
-    def step(self, observation: Mapping[str, Any]) -> CoreOutput:
+    def step(self, observation: Mapping[str, Any]) -> StepOutput:
         with torch.no_grad():
             if self._count == 0:
                 self._allocate(observation["patches"])
-            glimpse, features = self._compute(observation["patches"], observation["location"], *next(self._slices))
+            slices = next(self._slices)
+            features = self._compute(observation["patches"], observation["location"], *slices)
+            of_patch = slices[3]
         self._count += 1
-        return CoreOutput(features, features, (features,), glimpse)
+        return StepOutput(features, features, (features,), of_patch)
 
     def _allocate(self, patches: Tensor) -> None:
         """Allocates the activations of all looks at patches (B, scales, C, h, w)."""
@@ -83,8 +100,8 @@ class BatchedUnroll(Unroll):
         self._layers = [(layer.bias, layer.weight.T) for layer in layers]
         self._recurrent, self._previous = cell.hidden.weight.T, None
 
-    def _compute(self, patches: Tensor, location: Tensor, *slices: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes one step into slices of the activations; returns g and h."""
+    def _compute(self, patches: Tensor, location: Tensor, *slices: Tensor) -> Tensor:
+        """Computes one step into slices of the activations; returns h."""
         scaled, inputs, locations, of_patch, of_location, hidden, merged, features = slices
         patch_layer, location_layer, merge_layer, core_layer = self._layers
         torch.div(patches, self._glimpse.input_scale.rms, out=scaled)
@@ -97,19 +114,19 @@ class BatchedUnroll(Unroll):
         if self._previous is not None:
             features.addmm_(self._previous, self._recurrent)
         self._previous = features.relu_()
-        return merged, features
+        return features
 
     def features(self) -> tuple[Tensor, Tensor, Tensor]:
         glimpse, cell = self._glimpse, self._cell
         layers = glimpse.patch, glimpse.location, glimpse.merge, cell.glimpse
         parameters = [value for layer in layers for value in (layer.weight, layer.bias)]
         activations = [each[: self._count] for each in self._activations]
-        features, glimpses = _Backward.apply(*activations, *parameters, cell.hidden.weight)
-        return features, features, glimpses
+        features, patches = _Backward.apply(*activations, *parameters, cell.hidden.weight)
+        return features, features, patches
 
 
 class _Backward(torch.autograd.Function):
-    """Returns h and g of an episode that has been computed, and computes its gradients.
+    """Returns h and h_g of an episode that has been computed, and computes its gradients.
 
     The activations are (T, B, width): inputs and locations; h_g and h_l side by side; g; and h, the features.
     """
@@ -118,11 +135,12 @@ class _Backward(torch.autograd.Function):
     def forward(ctx: FunctionCtx, *values: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(*values)
         ctx.set_materialize_grads(False)
-        return values[4].view_as(values[4]), values[3].view_as(values[3])
+        _, _, hidden, _, features, patch, *_ = values
+        return features.view_as(features), hidden[..., : len(patch)]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor | None, of_glimpses: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, of_patches: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, places, hidden, merged, features, *parameters = ctx.saved_tensors
         patch, _, _, _, merge, _, core, _, recurrent = parameters
         # Through the core, from the last step to the first.
@@ -135,9 +153,11 @@ class _Backward(torch.autograd.Function):
         recurrent_gradient = into[1:].flatten(0, 1).T @ features[:-1].flatten(0, 1)
         # Through the glimpse network, all steps at once.
         inputs, places, hidden, merged, into = (each.flatten(0, 1) for each in (inputs, places, hidden, merged, into))
-        of_merged = into @ core if of_glimpses is None else of_glimpses.flatten(0, 1).addmm(into, core)
-        of_merged = _relu_backward(of_merged, merged)
-        of_hidden = _relu_backward(of_merged @ merge, hidden)
+        of_merged = _relu_backward(into @ core, merged)
+        of_hidden = of_merged @ merge
+        if of_patches is not None:
+            of_hidden[:, : len(patch)] += of_patches.flatten(0, 1)
+        of_hidden = _relu_backward(of_hidden, hidden)
         of_patch, of_location = of_hidden.split([len(patch), len(hidden.T) - len(patch)], dim=1)
         pairs = (of_patch, inputs), (of_location, places), (of_merged, hidden), (into, merged)
         gradients = [value for output, given in pairs for value in (output.T @ given, output.sum(0))]

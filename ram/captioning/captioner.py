@@ -145,7 +145,7 @@ class GlimpseContext(ContextModule):
             noise = torch.randn(1, 2, generator=generator).to(query.device)
             location = distribution.mode(noise.expand(len(query), 2))
         clamped = location.clamp(-1, 1)
-        features = self.glimpse(self.sensor(memory.prepared, clamped), clamped)
+        features, _ = self.glimpse(self.sensor(memory.prepared, clamped), clamped)
         rows, columns = self.grid
         row, column = pixel_coordinates(clamped, rows, columns).round().long().unbind(1)
         weights = F.one_hot(row * columns + column, rows * columns).to(features.dtype)

@@ -51,7 +51,7 @@ class LossWeights:
         policy: of the policy loss, relative to the terms that train the same networks.
         answer: of the cross-entropy of the answers.
         baseline: of the baseline's loss.
-        evidence: with ``evidence_reward``, of the cross-entropy of single glimpses, which trains the glimpse network.
+        evidence: with ``evidence_reward``, of the cross-entropy of single patches, which trains the glimpse network.
         entropy: of the entropy of the choices, which is maximized.
     """
 
@@ -78,8 +78,8 @@ class GlimpseTask(Task):
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
         evidence_reward: weight of an additional reward of each location: the log-probability, in nats, of the label
-            given the next glimpse alone, at least -4. A linear classifier of g, trained with the agent, computes it. It
-            is not part of the return of earlier choices. 0 for no such reward.
+            given the next patch alone, at least -4. A linear classifier of h_g, trained with the agent, computes it.
+            It is not part of the return of earlier choices. 0 for no such reward.
         weights: weights of the loss terms.
         compile: compile the agent's step with torch.compile.
         seed: of weights, batches, first locations and policy noise.
@@ -128,7 +128,7 @@ class GlimpseTask(Task):
             self.agent.compile_step()
 
     def _evidence_classifier(self, reward: float) -> ActionNetwork | None:
-        """Builds the classifier of single glimpses, or returns None if there is no reward for them."""
+        """Builds the classifier of single patches, or returns None if there is no reward for them."""
         check_weight("task.evidence_reward", reward)
         self.evidence_reward = reward
         if not reward:
@@ -137,7 +137,7 @@ class GlimpseTask(Task):
             raise InputError("task.evidence_reward needs answers that are classes: set task.evidence_reward=0.")
         if self.env.stop:  # the evidence is negative
             raise InputError("task.evidence_reward would reward stops: set env.stop=false or task.evidence_reward=0.")
-        return ActionNetwork(self.agent.glimpse.output_size, self.env.interface["num_classes"])
+        return ActionNetwork(self.agent.glimpse.patch_features, self.env.interface["num_classes"])
 
     def _fit_input_scales(self) -> None:
         """Fits the scales of the agent's inputs to the training split, independently of the batch size."""
@@ -179,7 +179,7 @@ class GlimpseTask(Task):
         return StepResult(loss, lambda: self._metrics(rollout, estimate, terms))
 
     def _evidence(self, rollout: GlimpseRollout) -> Tensor | None:
-        """Returns the log-probability of the label given each glimpse alone, if it is rewarded: (T, B), with gradient.
+        """Returns the log-probability of the label given each patch alone, if it is rewarded: (T, B), with gradient.
 
         Where there are several labels, it is that of the answer that is due next. 0 after the end of an episode.
         """
@@ -190,11 +190,11 @@ class GlimpseTask(Task):
         if labels.ndim == 2:
             answers = torch.arange(len(active), device=active.device) // self.env.answer_schedule.glimpses_per_answer
             labels = labels.T[answers.clamp(max=labels.shape[1] - 1)]
-        log_prob = self.evidence(rollout.glimpses).log_prob(labels.expand(active.shape).clamp(min=0))
+        log_prob = self.evidence(rollout.patch_features).log_prob(labels.expand(active.shape).clamp(min=0))
         return torch.where(active, log_prob, 0)
 
     def _estimate(self, rollout: GlimpseRollout, evidence: Tensor | None) -> Estimate:
-        """Computes the REINFORCE losses; the reward of a location includes the evidence of the next glimpse, if any."""
+        """Computes the REINFORCE losses; the reward of a location includes the evidence of the next patch, if any."""
         immediate = None
         if evidence is not None:
             following = F.pad(evidence.detach()[1:].clamp(min=_LEAST_EVIDENCE), (0, 0, 0, 1))

@@ -24,7 +24,7 @@ def test_glimpse_network_equals_the_formula_of_the_paper() -> None:
     location_features = (location @ network.location.weight.T + network.location.bias).clamp(min=0)
     from_patch, from_location = network.merge.weight.split([5, 4], dim=1)
     expected = (patch_features @ from_patch.T + location_features @ from_location.T + network.merge.bias).clamp(min=0)
-    torch.testing.assert_close(network(patches, location), expected)
+    torch.testing.assert_close(network(patches, location), (expected, patch_features))
 
 
 def test_patches_are_divided_by_the_root_mean_square_of_their_scale() -> None:
@@ -156,7 +156,7 @@ def test_the_context_is_the_initial_state_of_the_upper_layer_and_not_used_later(
     first = agent.step({**observation, "context": context})
 
     initial, zeros = agent.context.layers(context), torch.zeros(3, 4)
-    glimpse = agent.glimpse(**observation)
+    glimpse, _ = agent.glimpse(**observation)
     lower = None
     if num_layers == 2:
         lower = agent.core.layers[0](glimpse, (zeros, zeros) if cell == "lstm" else zeros)

@@ -40,32 +40,32 @@ def observations() -> list[dict[str, Tensor]]:
     ]
 
 
-def run(agent: RecurrentAttention, unroll: Unroll, looks: int, uses_glimpses: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """The features of an episode, and the gradients of a function of all of them, and of the glimpses if used."""
+def run(agent: RecurrentAttention, unroll: Unroll, looks: int, uses_patches: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """The features of an episode, and the gradients of a function of all of them, and of the patch features if used."""
     steps = [unroll.step(observation).features.detach().clone() for observation in observations()[:looks]]
-    features, action_features, glimpses = unroll.features()
+    features, action_features, patch_features = unroll.features()
     assert torch.equal(features, torch.stack(steps))
     assert torch.equal(action_features, features)
     generator = torch.Generator().manual_seed(2)
-    of_features, of_glimpses = (
+    of_features, of_patches = (
         (each.sin() * torch.randn(each.shape, generator=generator, dtype=torch.float64)).sum()
-        for each in (features, glimpses)
+        for each in (features, patch_features)
     )
     agent.zero_grad()
-    (of_features + of_glimpses if uses_glimpses else of_features).backward()
+    (of_features + of_patches if uses_patches else of_features).backward()
     return features.detach(), {
         name: value.grad.clone() for name, value in agent.named_parameters() if value.grad is not None
     }
 
 
-@pytest.mark.parametrize("uses_glimpses", [False, True])
+@pytest.mark.parametrize("uses_patches", [False, True])
 @pytest.mark.parametrize("looks", [1, 2, LOOKS])  # an episode may end before its last look
-def test_gradients_of_all_looks_at_once_equal_those_of_every_step(looks: int, uses_glimpses: bool) -> None:
+def test_gradients_of_all_looks_at_once_equal_those_of_every_step(looks: int, uses_patches: bool) -> None:
     agent = make_agent()
     unroll = agent.unroll(LOOKS)
     assert isinstance(unroll, BatchedUnroll)
-    features, gradients = run(agent, unroll, looks, uses_glimpses)
-    expected_features, expected = run(agent, Unroll(agent.step), looks, uses_glimpses)
+    features, gradients = run(agent, unroll, looks, uses_patches)
+    expected_features, expected = run(agent, Unroll(agent.step), looks, uses_patches)
     torch.testing.assert_close(features, expected_features)
     recurrent = {"core.layers.0.hidden.weight"}  # is not used by the first look
     assert gradients.keys() - recurrent == expected.keys() - recurrent

@@ -1,4 +1,4 @@
-"""The reward for the class evidence of single glimpses."""
+"""The reward for the class evidence of single patches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rollout_of(task: GlimpseTask, step: int = 0) -> GlimpseRollout:
 def evidence_of(task: GlimpseTask, rollout: GlimpseRollout, labels: Tensor) -> Tensor:
     """The log-probability of labels (T, B), from the weights of the classifier."""
     (layer,) = task.evidence.logits
-    probability = (rollout.glimpses @ layer.weight.T + layer.bias).exp()
+    probability = (rollout.patch_features @ layer.weight.T + layer.bias).exp()
     return (probability / probability.sum(-1, keepdim=True)).gather(-1, labels[..., None])[..., 0].log()
 
 
@@ -78,7 +78,7 @@ def test_the_evidence_trains_the_glimpse_network_and_its_classifier() -> None:
     task = build_task(evidence_reward=1.0)
     task._evidence(rollout_of(task)).sum().backward()
     trained = {name for name, value in task.named_parameters() if value.grad is not None and value.grad.any()}
-    layers = ("agent.glimpse.patch", "agent.glimpse.location", "agent.glimpse.merge", "evidence.logits.0")
+    layers = ("agent.glimpse.patch", "evidence.logits.0")  # the location would tell the class that the agent believes
     assert trained == {f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")}
 
 
