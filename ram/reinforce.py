@@ -116,8 +116,8 @@ def reinforce(
     )
 
 
-def policy_gradient_variance(policy: nn.Module, rollout: Rollout, sample: Tensor, weight: Tensor) -> float:
-    """Computes the variance over episodes of an episode's policy gradient, summed over the parameters of a policy.
+def policy_gradients(policy: nn.Module, rollout: Rollout, sample: Tensor, weight: Tensor) -> Tensor:
+    """Computes the policy gradient of every episode with respect to the parameters of a policy: (B, parameters).
 
     Args:
         policy: maps features (T, D) and steps (T,) to a distribution.
@@ -132,7 +132,29 @@ def policy_gradient_variance(policy: nn.Module, rollout: Rollout, sample: Tensor
         return (functional_call(policy, parameters, (features, steps)).log_prob(sample) * weight).sum()
 
     gradients = vmap(grad(objective), in_dims=(None, 1, 1, 1))(parameters, rollout.features, sample, weight)
-    return float(sum(gradient.var(0).sum() for gradient in gradients.values()))
+    return torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
+
+
+def estimator_variances(
+    gradient: Tensor, without_baseline: Tensor, score: Tensor, rollouts_per_image: int
+) -> tuple[float, float]:
+    """Computes the variance of a policy gradient estimator for one episode, and that with the best constant baseline.
+
+    Rollouts of one image may depend on each other: the variance is that of the mean over the rollouts of an image,
+    times their number. It is summed over the parameters.
+
+    Args:
+        gradient: (B, parameters), the gradients of the episodes with a baseline; rollouts of an image are adjacent.
+        without_baseline: (B, parameters), the gradients weighted by the returns.
+        score: (B, parameters), the gradients with weight 1; the baseline c gives ``without_baseline - c * score``.
+        rollouts_per_image: number of rollouts of each image.
+    """
+    means = (each.unflatten(0, (-1, rollouts_per_image)).mean(1) for each in (gradient, without_baseline, score))
+    gradient, without_baseline, score = (each - each.mean(0) for each in means)
+    constant = (without_baseline * score).sum() / score.square().sum()
+    best = without_baseline - constant.nan_to_num() * score
+    scale = rollouts_per_image / (len(gradient) - 1)
+    return float(scale * gradient.square().sum()), float(scale * best.square().sum())
 
 
 def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:

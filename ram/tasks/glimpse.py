@@ -25,7 +25,7 @@ from ram.distributed import global_mean, parallel_map, world
 from ram.inference.glimpse import GlimpsePredictor
 from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.policies import ActionNetwork
-from ram.reinforce import Estimate, masked_mean, policy_gradient_variance, reinforce
+from ram.reinforce import Estimate, estimator_variances, masked_mean, policy_gradients, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
 from ram.tasks import Animation, Artifact, StepResult, Task, substate
 from ram.tasks.image_batches import (
@@ -289,10 +289,10 @@ class GlimpseTask(Task):
         return [dict(total) for total in totals]
 
     def diagnostics(self, step: int) -> dict[str, float]:
-        """Computes the variance of an episode's policy gradient with respect to the location network.
+        """Computes the variance of the policy gradient of one episode with respect to the location network.
 
-        ``grad/variance_ratio`` is its ratio to the variance without baseline. Images, first locations and policy noise
-        are the same at every call.
+        ``grad/variance_ratio`` is its ratio to the variance with the best constant as baseline. Images, first locations
+        and policy noise are the same at every call.
         """
         if not list(self.agent.location.parameters()):
             return {}
@@ -305,14 +305,12 @@ class GlimpseTask(Task):
             rollout = run_episode(self.agent, env, self._noise(0, env), {"index": index, "episode": 0})
             estimate = self._estimate(rollout, self._evidence(rollout))
         self.train(training)
-        weights = (torch.where(rollout.moved, each, 0) for each in (estimate.advantage, estimate.returns))
-        variance, without_baseline = (
-            policy_gradient_variance(self.agent.location, rollout, rollout.sample, weight) for weight in weights
+        gradient, without_baseline, score = (
+            policy_gradients(self.agent.location, rollout, rollout.sample, torch.where(rollout.moved, weight, 0))
+            for weight in (estimate.advantage, estimate.returns, torch.ones_like(estimate.returns))
         )
-        return {
-            "grad/variance_location": variance,
-            "grad/variance_ratio": variance / without_baseline if without_baseline > 0 else math.nan,
-        }
+        variance, best = estimator_variances(gradient, without_baseline, score, rollouts)
+        return {"grad/variance_location": variance, "grad/variance_ratio": variance / best if best > 0 else math.nan}
 
     @torch.no_grad()
     def pictures(self, split: Split) -> dict[str, Artifact]:

@@ -51,7 +51,9 @@ def test_convolutions_see_the_scales_as_channels() -> None:
     expected = torch.stack([expected[:, :, :2].amax((2, 3)), expected[:, :, 2:].amax((2, 3))], dim=2).flatten(1)
     torch.testing.assert_close(network.convolutions(patches), expected)
     inputs = torch.cat([network.patch(expected), network.location(location)], dim=1).clamp(min=0)
-    torch.testing.assert_close(network(patches, location), network.merge(inputs).clamp(min=0))
+    glimpse, patch_features = network(patches, location)
+    torch.testing.assert_close(glimpse, network.merge(inputs).clamp(min=0))
+    torch.testing.assert_close(patch_features, inputs[:, :4])
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 13), st.integers(2, 13))
@@ -79,7 +81,7 @@ def test_the_goal_embedding_is_added_inside_the_last_relu() -> None:
     # features are (1.75 + 0.25, 0.25 - 1) = (2, -0.75), and (1.25, 0) in the last row.
     # Goal 0 adds (0.5, 2), goal 1 (-4, 1).
     expected = torch.tensor([[2.5, 1.25], [0.0, 0.25], [0.0, 1.0]])
-    torch.testing.assert_close(network(patches, location, torch.tensor([0, 1, 1])), expected)
+    torch.testing.assert_close(network(patches, location, torch.tensor([0, 1, 1])), (expected, torch.ones(3, 1)))
 
 
 def test_the_agent_uses_the_goal_of_every_observation() -> None:

@@ -18,7 +18,14 @@ from ram.agent import RecurrentAttention
 from ram.baselines import Baseline, LearnedBaseline, LeaveOneOutBaseline, MovingAverageBaseline, NoBaseline
 from ram.distributions import Categorical
 from ram.networks import CoreNetwork, GlimpseNetwork
-from ram.reinforce import BaselineOutput, Rollout, discounted_returns, policy_gradient_loss, reinforce
+from ram.reinforce import (
+    BaselineOutput,
+    Rollout,
+    discounted_returns,
+    estimator_variances,
+    policy_gradient_loss,
+    reinforce,
+)
 from ram.rollout import GlimpseRollout, run_episode
 
 STEPS, CHOICES = 2, 3
@@ -41,6 +48,21 @@ def test_loss_sums_over_steps_and_averages_over_episodes() -> None:
     advantage = torch.tensor([[1.0, 10.0], [100.0, 1000.0]])
     mask = torch.tensor([[True, True], [True, False]])
     assert policy_gradient_loss(log_prob, advantage, mask) == pytest.approx((1 + 300 + 20) / 2)
+
+
+def test_the_variance_is_compared_with_that_of_the_best_constant_baseline() -> None:
+    without_baseline = torch.tensor([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])  # deviations -2, -1, 3 and 0, 0, 0
+    score = torch.tensor([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])
+    # The best constant is -5/2, which leaves 1/2, -1, 1/2.
+    gradient = torch.tensor([[0.0, 1.0], [0.0, 2.0], [3.0, 3.0]])  # variances 3 and 1
+    assert estimator_variances(gradient, without_baseline, score, 1) == pytest.approx((4.0, 0.75))
+
+
+def test_the_variance_of_rollouts_of_an_image_is_that_of_their_mean() -> None:
+    gradient = torch.tensor([[1.0], [3.0], [5.0], [7.0]])  # means 2 and 6
+    without_baseline = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+    no_effect = torch.ones(4, 1)
+    assert estimator_variances(gradient, without_baseline, no_effect, 2) == pytest.approx((16.0, 1.0))
 
 
 def test_log_probabilities_outside_the_mask_are_ignored() -> None:
