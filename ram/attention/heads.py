@@ -26,11 +26,13 @@ class AttentionOutput:
         context: (B, Q, D), the weighted sum of the values; 0 for a query with no visible key.
         weights: (B, Q, N) before dropout, or (B, H, Q, N) with heads; None where the fused kernel computed the context.
         log_prob: (B, Q), the log-probability of a hard choice, summed over heads, with gradient; else None.
+        patch_features: (B, Q, D'), h_g of the glimpses that the context was computed from; None without glimpses.
     """
 
     context: Tensor
     weights: Tensor | None = None
     log_prob: Tensor | None = None
+    patch_features: Tensor | None = None
 
 
 class Attention(nn.Module):

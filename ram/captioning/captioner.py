@@ -65,6 +65,11 @@ class Captioner(DecoderModel):
         """The glimpse sensor of a decoder that looks at the image; None if it attends to a grid."""
         return next((context.sensor for context in self._glimpse_contexts()), None)
 
+    @property
+    def patch_features(self) -> int:
+        """The width of h_g of a decoder that looks at the image; 0 if it attends to a grid."""
+        return next((context.glimpse.patch_features for context in self._glimpse_contexts()), 0)
+
     def forward(self, images: Tensor, inputs: Tensor, need_weights: bool = False) -> ModelOutput:
         """Computes the logits of the next token after every prefix of given captions (teacher forcing).
 
@@ -131,7 +136,7 @@ class GlimpseContext(ContextModule):
         return memory.vectors.mT.unflatten(2, self.grid).contiguous()
 
     def forward(self, query: Tensor, memory: Memory, step: Tensor) -> AttentionOutput:
-        """Returns the features of one glimpse per query (B, 1, query_size).
+        """Returns the vector g of one glimpse per query (B, 1, context_size), and its patch features.
 
         The weights (B, 1, rows * columns) are 1 at the pixel nearest to the location and 0 elsewhere.
         """
@@ -145,8 +150,9 @@ class GlimpseContext(ContextModule):
             noise = torch.randn(1, 2, generator=generator).to(query.device)
             location = distribution.mode(noise.expand(len(query), 2))
         clamped = location.clamp(-1, 1)
-        features, _ = self.glimpse(self.sensor(memory.prepared, clamped), clamped)
+        glimpse, patch_features = self.glimpse(self.sensor(memory.prepared, clamped), clamped)
         rows, columns = self.grid
         row, column = pixel_coordinates(clamped, rows, columns).round().long().unbind(1)
-        weights = F.one_hot(row * columns + column, rows * columns).to(features.dtype)
-        return AttentionOutput(features[:, None], weights[:, None], distribution.log_prob(location)[:, None])
+        weights = F.one_hot(row * columns + column, rows * columns).to(glimpse.dtype)
+        log_prob = distribution.log_prob(location)
+        return AttentionOutput(glimpse[:, None], weights[:, None], log_prob[:, None], patch_features[:, None])

@@ -105,6 +105,7 @@ class DecoderModel(nn.Module):
             log_prob=decoded.log_prob,
             weights=decoded.weights,
             state=decoded.state,
+            patch_features=decoded.patch_features,
         )
 
 

@@ -125,12 +125,14 @@ class DecoderOutput:
         weights: (B, T, N), attention weights over the source, of the last layer and averaged over its heads; None
             without attention, or where they were not requested.
         log_prob: (B, T), log-probability of the hard choices, with gradient; None without hard attention.
+        patch_features: (B, T, D), h_g of the glimpse of every step; None without glimpses.
     """
 
     output: Tensor
     state: Any
     weights: Tensor | None = None
     log_prob: Tensor | None = None
+    patch_features: Tensor | None = None
 
 
 class Decoder(nn.Module):
@@ -191,6 +193,7 @@ class ModelOutput:
         state: state of the encoder or decoder, from which decoding continues.
         copied: (B, T), or (n,) with a mask, probability mass copied from the source; None without copying.
         source_logits: (B, N, K) of the source tokens, from models with ``models_source``.
+        patch_features: (B, T, D), h_g of the glimpse of every decoding step; None without glimpses.
     """
 
     logits: Tensor
@@ -200,6 +203,7 @@ class ModelOutput:
     state: Any = None
     copied: Tensor | None = None
     source_logits: Tensor | None = None
+    patch_features: Tensor | None = None
 
 
 def build_encoder(builder: Callable[[int], Encoder], input_size: int) -> Encoder:

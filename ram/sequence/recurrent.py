@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -225,13 +225,12 @@ class RecurrentDecoder(Decoder):
                 previous = self._combine(attended[-1], output)
                 outputs.append(previous)
             output = torch.cat(outputs, dim=1)
-        weights = [each.weights for each in attended if each.weights is not None]
-        log_probs = [each.log_prob for each in attended if each.log_prob is not None]
         return DecoderOutput(
             output,
             (hidden, previous, position + inputs.shape[1]),
-            torch.cat(weights, dim=1) if weights else None,
-            torch.cat(log_probs, dim=1) if log_probs else None,
+            _concatenated(each.weights for each in attended),
+            _concatenated(each.log_prob for each in attended),
+            _concatenated(each.patch_features for each in attended),
         )
 
     def _initial_state(self, memory: Memory) -> tuple[Any, Tensor, int]:
@@ -262,6 +261,12 @@ class RecurrentDecoder(Decoder):
     def _combine(self, attended: AttentionOutput, output: Tensor) -> Tensor:
         """tanh(W [context; state]) (Luong et al. 2015, equation 5)."""
         return torch.tanh(self.out(torch.cat([attended.context, output], dim=-1)))
+
+
+def _concatenated(steps: Iterable[Tensor | None]) -> Tensor | None:
+    """Concatenates tensors (B, Q, ...) along the steps; None if there are none."""
+    present = [each for each in steps if each is not None]
+    return torch.cat(present, dim=1) if present else None
 
 
 def check_recurrent(owner: str, cell: Cell, size: int, num_layers: int = 1, dropout: float = 0.0) -> None:

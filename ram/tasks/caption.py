@@ -20,6 +20,7 @@ from ram.corpora import CaptionCorpus, Captions, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.vocabulary import END, SPECIAL, Vocabulary, build_vocabulary, teacher_forcing_batch
 from ram.distributed import global_mean, parallel_map
+from ram.evidence import Evidence
 from ram.inference.captions import ImageCaptioner, decoder_inputs, generate, max_caption_length, to_float
 from ram.inference.text import check_length
 from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
@@ -61,6 +62,9 @@ class CaptionTask(CorpusTask[Captions]):
             over the budget (after Grandvalet and Bengio 2005). It makes attention choose one of several objects that
             may be named next. With several heads it is the entropy of their mean.
         entropy: weight of the entropy of hard choices in their reward, per nat.
+        evidence_reward: with glimpses, weight of an additional reward of each location: the log-probability of the next
+            token given the patch alone, in nats and at least -4. A linear classifier of h_g, trained with the model,
+            computes it. 0 for no such reward.
         policy_weight: weight of the REINFORCE loss of the hard choices.
         gamma: discount of the rewards of later words; 0 rewards a choice by the log-probability of its own word.
         reward: "cider" or "bleu" of sampled captions; None for cross-entropy.
@@ -89,6 +93,7 @@ class CaptionTask(CorpusTask[Captions]):
         coverage: float = 0.0,
         map_entropy: float = 0.0,
         entropy: float = 0.0,
+        evidence_reward: float = 0.0,
         policy_weight: float = 1.0,
         gamma: float = 0.0,
         reward: Reward | None = None,
@@ -100,7 +105,8 @@ class CaptionTask(CorpusTask[Captions]):
     ) -> None:
         check_probability("task.label_smoothing", label_smoothing)
         check_positive_integers("task", captions_per_image=captions_per_image, rollouts_per_image=rollouts_per_image)
-        _check_options(gamma, reward, augmentation, coverage=coverage, map_entropy=map_entropy, entropy=entropy)
+        weights = {"coverage": coverage, "map_entropy": map_entropy, "entropy": entropy}
+        _check_options(gamma, reward, augmentation, **weights, evidence_reward=evidence_reward)
         if monitor not in get_args(Monitor) or (monitor == "correct" and not hasattr(corpus, "evaluate")):
             raise InputError(
                 f"task.monitor must be cider, bleu_4, perplexity, or correct with corpus=scenes; got {monitor!r}."
@@ -118,11 +124,19 @@ class CaptionTask(CorpusTask[Captions]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
             self.baseline = baseline(feature_size=self.model.feature_size, rollouts_per_image=rollouts_per_image)
+            self.evidence = self._build_evidence(evidence_reward)
         self.to(self.device)
         if self.model.max_length is not None:
             for split in get_args(Split):
                 longest = max(chain(*self.split(split).captions), key=len)
                 check_length(f"in the {split} split", longest, len(longest), self.model.max_length - 1)
+
+    def _build_evidence(self, weight: float) -> Evidence | None:
+        if not weight:
+            return None
+        if not self.model.patch_features:
+            raise InputError("task.evidence_reward needs glimpses: set decoder=glimpse or task.evidence_reward=0.")
+        return Evidence(self.model.patch_features, len(self.vocabulary), weight)
 
     @staticmethod
     def lengths(examples: Captions) -> list[int]:
@@ -156,6 +170,11 @@ class CaptionTask(CorpusTask[Captions]):
         terms = {"loss/answer": mean} | self._attention_penalties(output.weights, mask)
         # The expected gradient of log pi is zero, so the reward -log pi has the gradient of the entropy.
         bonus = 0 if output.log_prob is None else self.entropy * output.log_prob.detach()[mask]
+        if self.evidence is not None:
+            assert output.patch_features is not None
+            evidence = self.evidence(output.patch_features[mask], targets[mask])
+            terms["loss/evidence"] = global_mean(-evidence.mean(), len(evidence))
+            bonus = bonus - self.evidence.reward(evidence)
         return self.step_result(output, targets, losses + bonus, terms, self.gamma)
 
     def _draw_captions(self, examples: Captions, step: int) -> list[tuple[Tokens, ...]]:

@@ -22,9 +22,9 @@ from envs.validation import check_positive_integers, check_weight
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
 from ram.distributed import global_mean, parallel_map, world
+from ram.evidence import Evidence
 from ram.inference.glimpse import GlimpsePredictor
 from ram.plots.glimpses import glimpse_frames, location_histogram
-from ram.policies import ActionNetwork
 from ram.reinforce import Estimate, estimator_variances, masked_mean, policy_gradients, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
 from ram.tasks import Animation, Artifact, StepResult, Task, substate
@@ -39,7 +39,6 @@ from ram.tasks.image_batches import (
 
 _TRAJECTORIES = 10  # per image, for the Monte Carlo protocol
 _DIAGNOSTIC_IMAGES = 64
-_LEAST_EVIDENCE = -4.0  # log-probability in nats, as that of the reward log_prob_gain
 _PLOTTED_IMAGES = 16
 
 
@@ -77,9 +76,9 @@ class GlimpseTask(Task):
         batch_size: distinct images per step, over all processes.
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
-        evidence_reward: weight of an additional reward of each location: the log-probability, in nats, of the label
-            given the next patch alone, at least -4. A linear classifier of h_g, trained with the agent, computes it.
-            It is not part of the return of earlier choices. 0 for no such reward.
+        evidence_reward: weight of an additional reward of each location: the log-probability, in nats, of the label, or
+            of the goal, given the next patch alone, at least -4; see :class:`ram.evidence.Evidence`. It is not part of
+            the return of earlier choices. 0 for no such reward.
         weights: weights of the loss terms.
         compile: compile the agent's step with torch.compile.
         seed: of weights, batches, first locations and policy noise.
@@ -120,24 +119,25 @@ class GlimpseTask(Task):
             torch.manual_seed(seed)
             self.agent = agent(**self.env.interface)
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
-            self.evidence = self._evidence_classifier(evidence_reward)
+            self.evidence = self._build_evidence(evidence_reward)
         self.to(self.device)
         self._fit_input_scales()
         self._check_entropy()
         if compile:
             self.agent.compile_step()
 
-    def _evidence_classifier(self, reward: float) -> ActionNetwork | None:
-        """Builds the classifier of single patches, or returns None if there is no reward for them."""
-        check_weight("task.evidence_reward", reward)
-        self.evidence_reward = reward
-        if not reward:
+    def _build_evidence(self, weight: float) -> Evidence | None:
+        check_weight("task.evidence_reward", weight)
+        if not weight:
             return None
-        if not self.env.answer_schedule.is_supervised:
-            raise InputError("task.evidence_reward needs answers that are classes: set task.evidence_reward=0.")
+        num_labels = self.env.interface["num_goals"]
+        if self.env.answer_schedule.is_supervised:
+            num_labels = self.env.interface["num_classes"]
+        if not num_labels:
+            raise InputError("task.evidence_reward needs labels or goals: set task.evidence_reward=0.")
         if self.env.stop:  # the evidence is negative
             raise InputError("task.evidence_reward would reward stops: set env.stop=false or task.evidence_reward=0.")
-        return ActionNetwork(self.agent.glimpse.patch_features, self.env.interface["num_classes"])
+        return Evidence(self.agent.glimpse.patch_features, num_labels, weight)
 
     def _fit_input_scales(self) -> None:
         """Fits the scales of the agent's inputs to the training split, independently of the batch size."""
@@ -181,24 +181,25 @@ class GlimpseTask(Task):
     def _evidence(self, rollout: GlimpseRollout) -> Tensor | None:
         """Returns the log-probability of the label given each patch alone, if it is rewarded: (T, B), with gradient.
 
-        Where there are several labels, it is that of the answer that is due next. 0 after the end of an episode.
+        Where there are several labels, it is that of the answer that is due next; where there is none, the goal. 0
+        after the end of an episode.
         """
         if self.evidence is None:
             return None
-        labels, active = rollout.labels, rollout.active
+        labels, active = rollout.labels if rollout.goal is None else rollout.goal, rollout.active
         assert labels is not None
         if labels.ndim == 2:
             answers = torch.arange(len(active), device=active.device) // self.env.answer_schedule.glimpses_per_answer
             labels = labels.T[answers.clamp(max=labels.shape[1] - 1)]
-        log_prob = self.evidence(rollout.patch_features).log_prob(labels.expand(active.shape).clamp(min=0))
+        log_prob = self.evidence(rollout.patch_features, labels.expand(active.shape).clamp(min=0))
         return torch.where(active, log_prob, 0)
 
     def _estimate(self, rollout: GlimpseRollout, evidence: Tensor | None) -> Estimate:
         """Computes the REINFORCE losses; the reward of a location includes the evidence of the next patch, if any."""
         immediate = None
-        if evidence is not None:
-            following = F.pad(evidence.detach()[1:].clamp(min=_LEAST_EVIDENCE), (0, 0, 0, 1))
-            immediate = self.evidence_reward * torch.where(rollout.moved, following, 0)
+        if self.evidence is not None and evidence is not None:
+            following = F.pad(self.evidence.reward(evidence)[1:], (0, 0, 0, 1))
+            immediate = torch.where(rollout.moved, following, 0)
         return reinforce(rollout, self.baseline, self.gamma, immediate)
 
     def _global_mean(self, mean: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -12,6 +12,8 @@ from torch import Tensor
 from envs import GlimpseSensor, GlimpseVectorEnv, InputError
 from envs.catch import Catch, Caught
 from envs.images import ImageSet
+from envs.images.canvas import Canvas
+from envs.rewards.targets import HitTarget
 from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
@@ -27,7 +29,7 @@ def rollout_of(task: GlimpseTask, step: int = 0) -> GlimpseRollout:
 
 def evidence_of(task: GlimpseTask, rollout: GlimpseRollout, labels: Tensor) -> Tensor:
     """The log-probability of labels (T, B), from the weights of the classifier."""
-    (layer,) = task.evidence.logits
+    layer = task.evidence.logits
     probability = (rollout.patch_features @ layer.weight.T + layer.bias).exp()
     return (probability / probability.sum(-1, keepdim=True)).gather(-1, labels[..., None])[..., 0].log()
 
@@ -49,7 +51,7 @@ def test_the_next_glimpse_rewards_a_location_without_discount() -> None:
 def test_a_hopeless_glimpse_costs_four_nats_at_most() -> None:
     task = build_task(evidence_reward=1.0)
     rollout = rollout_of(task)
-    (layer,) = task.evidence.logits
+    layer = task.evidence.logits
     layer.weight.data.zero_()
     layer.bias.data = torch.tensor([0.0, 50.0, 50.0])
     labels = task.env.scenes.labels[task._batches(0)]
@@ -74,11 +76,21 @@ def test_the_label_is_that_of_the_answer_that_is_due_next() -> None:
     torch.testing.assert_close(immediate[:3], torch.where(due[1:] == IGNORE_INDEX, 0, expected[1:]))
 
 
+def test_the_label_of_a_search_is_the_goal() -> None:
+    scenes = partial(Canvas, random_images(), size=24, num_objects=2, target_type="search")
+    env = partial(GlimpseVectorEnv, scenes(), GlimpseSensor(4), num_glimpses=3, answer=None, reward=HitTarget())
+    task = GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, evidence_reward=1.0)
+    rollout = rollout_of(task)
+    assert rollout.labels is None and rollout.goal is not None
+    expected = evidence_of(task, rollout, rollout.goal.expand(3, 8))
+    torch.testing.assert_close(task._evidence(rollout), expected)
+
+
 def test_the_evidence_trains_the_glimpse_network_and_its_classifier() -> None:
     task = build_task(evidence_reward=1.0)
     task._evidence(rollout_of(task)).sum().backward()
     trained = {name for name, value in task.named_parameters() if value.grad is not None and value.grad.any()}
-    layers = ("agent.glimpse.patch", "evidence.logits.0")  # the location would tell the class that the agent believes
+    layers = ("agent.glimpse.patch", "evidence.logits")  # the location would tell the class that the agent believes
     assert trained == {f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")}
 
 
@@ -101,7 +113,7 @@ def test_invalid_rewards_are_refused(reward: float) -> None:
 
 def test_scenes_without_labels_are_refused() -> None:
     env = partial(GlimpseVectorEnv, Catch(size=8), num_glimpses=7, glimpses_per_answer=1, reward=Caught())
-    with pytest.raises(InputError, match=r"^task\.evidence_reward needs answers that are classes"):
+    with pytest.raises(InputError, match=r"^task\.evidence_reward needs labels or goals"):
         GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, evidence_reward=1.0)
 
 
