@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from envs.errors import InputError
-from envs.validation import check_choice, check_integer, check_positive, check_positive_integers, check_probability
+from envs.validation import check_choice, check_positive, check_positive_integers, check_probability, check_weight
 from ram.distributed import TrainingStep, average_metrics, data_parallel, world
 from ram.tasks import StepResult, Task
 from ram.training import checkpoint
@@ -72,7 +72,8 @@ class Trainer:
         clip_norm: largest gradient norm over all parameters; null for no clipping.
         average_decay: decay of the moving average of the weights, which is evaluated and saved; 0 for the last weights.
             Batch normalization uses statistics of the averaged weights.
-        evaluate_every: epochs between evaluations on the validation split; each also saves ``last.pt``.
+        evaluate_every: epochs between evaluations on the validation split, such as 1 or 0.5; each also saves
+            ``last.pt``.
         patience: evaluations without improvement before training stops; null for no limit.
         log_every: steps between logged metrics.
         diagnose_every: epochs between diagnostics; 0 for none.
@@ -84,17 +85,18 @@ class Trainer:
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "cosine"
     clip_norm: float | None = None
     average_decay: float = 0.999
-    evaluate_every: int = 1
+    evaluate_every: float = 1
     patience: int | None = None
     log_every: int = 50
-    diagnose_every: int = 1
-    picture_every: int = 5
+    diagnose_every: float = 1
+    picture_every: float = 5
 
     def __post_init__(self) -> None:
-        counts = ("max_epochs", "max_steps", "evaluate_every", "patience", "log_every")
+        counts = ("max_epochs", "max_steps", "patience", "log_every")
         check_positive_integers("trainer", **{name: getattr(self, name) for name in counts})
-        check_integer("trainer.diagnose_every", self.diagnose_every, 0)
-        check_integer("trainer.picture_every", self.picture_every, 0)
+        check_positive("trainer.evaluate_every", self.evaluate_every)
+        check_weight("trainer.diagnose_every", self.diagnose_every)
+        check_weight("trainer.picture_every", self.picture_every)
         if self.clip_norm is not None:
             check_positive("trainer.clip_norm", self.clip_norm)
         check_probability("trainer.average_decay", self.average_decay)
@@ -193,11 +195,10 @@ class Trainer:
         with self._bar, _interrupts() as self._interrupted:
             while not self.is_over(task, progress):
                 self._step(progress.step, total)
-                finished, epochs = progress.step == total, progress.step / task.steps_per_epoch
-                if finished or epochs % self.evaluate_every == 0:
-                    draw = self.picture_every > 0 and (finished or epochs % self.picture_every == 0)
-                    self._evaluate(draw)
-                if self.diagnose_every and (progress.step == 1 or epochs % self.diagnose_every == 0):
+                finished = progress.step == total
+                if finished or self._is_due(self.evaluate_every):
+                    self._evaluate(self.picture_every > 0 and (finished or self._is_due(self.picture_every)))
+                if self.diagnose_every and (progress.step == 1 or self._is_due(self.diagnose_every)):
                     self._track(task.diagnostics(progress.step))
                     self._restart_clock()
                 if self._is_stopping() and not finished:
@@ -206,6 +207,10 @@ class Trainer:
                     raise TrainingStopped(
                         f"Interrupted after step {progress.step}: the state is saved in {self._checkpoints}."
                     )
+
+    def _is_due(self, epochs: float) -> bool:
+        """Returns whether a whole number of periods of some epochs have passed; a period has at least one step."""
+        return epochs > 0 and self._progress.step % max(1, round(epochs * self._task.steps_per_epoch)) == 0
 
     def _step(self, step: int, total: int) -> None:
         """Takes one optimizer step."""

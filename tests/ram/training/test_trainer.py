@@ -195,6 +195,20 @@ def test_metrics_gradients_speed_diagnostics_and_pictures_are_logged(tmp_path: P
     assert [event.step for event in events.Scalars("loss/total")] == list(range(12))
 
 
+@pytest.mark.parametrize(
+    ("every", "steps"), [(2, [8, 12]), (1, [4, 8, 12]), (0.5, [2, 4, 6, 8, 10, 12]), (0.01, list(range(1, 13)))]
+)
+def test_evaluations_are_some_epochs_or_a_part_of_an_epoch_apart(
+    tmp_path: Path, every: float, steps: list[int]
+) -> None:
+    _fit(tmp_path, Slope(), evaluate_every=every, diagnose_every=every)  # an epoch has four steps
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert sorted({event.step for event in events.Scalars("validation/error")}) == steps
+    diagnosed = [event.step for event in events.Scalars("grad/variance_location")]
+    assert diagnosed == [1, *(step for step in steps if step > 1 and (step % (every * 4) == 0 or every < 0.25))]
+
+
 def test_a_wrong_optimizer_option_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"optimizer: .*-1"):
         _fit(tmp_path, Slope(), optimizer=partial(torch.optim.SGD, lr=-1.0))
