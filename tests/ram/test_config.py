@@ -25,6 +25,7 @@ DATA = {
 }
 TEXT = ["~experiment", "task=classify_text"]
 CONTEXTS = {  # the place of a group where it is not at the root, and the options it needs
+    "augmentation": ("images.augmentation", ["experiment=mnist_28x28"]),
     "corpus": ("corpus", TEXT),
     "decoder": ("decoder", ["~experiment", "task=translate"]),
     "embedding": ("task.model.embedding", TEXT),
