@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from envs.errors import InputError
-from ram.networks import ContextNetwork, CoreNetwork, CoreOutput, GlimpseNetwork, ReLUCell, State
+from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork, ReLUCell, State
 from ram.policies import ActionNetwork, BoxNetwork, GridLocation, LocationNetwork, RandomLocation, StopNetwork
 from ram.unroll import BatchedUnroll, StepOutput, Unroll
 
@@ -86,8 +86,8 @@ class RecurrentAttention(nn.Module):
         glimpse, patch_features = self.glimpse(observation["patches"], observation["location"], observation.get("goal"))
         if state is None and self.context is not None:
             state = self.core.initial_state(self.context(observation["context"]))
-        core: CoreOutput = self.core(glimpse, state)
-        return StepOutput(core.features, core.action_features, core.state, patch_features)
+        features, action_features, next_state = self.core(glimpse, state)
+        return StepOutput(features, action_features, next_state, patch_features)
 
     def unroll(self, num_glimpses: int) -> Unroll:
         """Begins an episode of at most ``num_glimpses`` looks."""

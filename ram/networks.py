@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -142,21 +141,6 @@ class ContextNetwork(nn.Module):
         return self.layers(self.input_scale(context))
 
 
-class CoreOutput(NamedTuple):
-    """The output of one step of the core.
-
-    Attributes:
-        features: h_t of the upper layer, (B, size): the input of the location and stop networks and of the baseline.
-        action_features: h_t of the lower layer, (B, size): the input of the action network. The same tensor unless the
-            core has two layers.
-        state: the state of every layer for the next step.
-    """
-
-    features: Tensor
-    action_features: Tensor
-    state: tuple[State, ...]
-
-
 class CoreNetwork(nn.Module):
     """Recurrent core: h_t = ReLU(Lin(h_{t-1}) + Lin(g_t)), or a gated cell.
 
@@ -192,19 +176,25 @@ class CoreNetwork(nn.Module):
         first = (context, torch.zeros_like(context)) if isinstance(self.layers[-1], nn.LSTMCell) else context
         return (*[None] * (len(self.layers) - 1), first)
 
-    def forward(self, glimpse: Tensor, state: tuple[State | None, ...] | None) -> CoreOutput:
+    def forward(
+        self, glimpse: Tensor, state: tuple[State | None, ...] | None
+    ) -> tuple[Tensor, Tensor, tuple[State, ...]]:
         """Computes one step.
 
         Args:
             glimpse: (B, input_size).
             state: the state of every layer after the previous step; None before the first step, for zeros.
+
+        Returns:
+            h_t of the upper layer and of the lower layer, (B, size) each, the same tensor if there is one layer; and
+            the state of every layer for the next step.
         """
         inputs, outputs, states = glimpse, list[Tensor](), list[State]()
         for layer, previous in zip(self.layers, state or [None] * len(self.layers), strict=True):
             states.append(layer(inputs, previous))
             outputs.append(states[-1][0] if isinstance(states[-1], tuple) else states[-1])
             inputs = outputs[-1] if self.backprop_into_lower else outputs[-1].detach()
-        return CoreOutput(outputs[-1], outputs[0], tuple(states))
+        return outputs[-1], outputs[0], tuple(states)
 
 
 class ReLUCell(nn.Module):

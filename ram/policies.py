@@ -30,10 +30,10 @@ class GaussianPolicy(nn.Module):
         outputs: the number of components.
         hidden_size: width of a hidden ReLU layer of the mean; 0 for none.
         std: initial standard deviation, in units of half the image.
-        final_std: standard deviation from the share ``annealed_by`` of the budget on, approached geometrically; None
-            keeps ``std``.
+        final_std: standard deviation after ``anneal_fraction`` of the budget, approached geometrically; None keeps
+            ``std``.
         learn_std: train the standard deviation, starting from ``std``.
-        annealed_by: share of the budget, in (0, 1].
+        anneal_fraction: fraction of the budget, in (0, 1].
         options: the configuration key, for error messages.
 
     Attributes:
@@ -50,7 +50,7 @@ class GaussianPolicy(nn.Module):
         std: float,
         final_std: float | None,
         learn_std: bool,
-        annealed_by: float,
+        anneal_fraction: float,
         options: str,
     ) -> None:
         super().__init__()
@@ -59,9 +59,9 @@ class GaussianPolicy(nn.Module):
                 check_positive(f"{options}.{name}", value)
         if learn_std and final_std is not None:
             raise InputError(f"{options}.learn_std=true needs {options}.final_std=null, which is a schedule.")
-        if not 0 < annealed_by <= 1:
-            raise InputError(f"{options}.annealed_by must be in (0, 1], got {annealed_by}.")
-        self.initial_std, self.final_std, self.annealed_by = std, final_std, annealed_by
+        if not 0 < anneal_fraction <= 1:
+            raise InputError(f"{options}.anneal_fraction must be in (0, 1], got {anneal_fraction}.")
+        self.initial_std, self.final_std, self.anneal_fraction = std, final_std, anneal_fraction
         self.mean = output_layers(feature_size, outputs, hidden_size, options)
         log_std = torch.full((outputs,), math.log(std))
         if learn_std:
@@ -72,7 +72,7 @@ class GaussianPolicy(nn.Module):
     def anneal(self, progress: float) -> None:
         """Sets the standard deviation for a fraction ``progress`` of the budget, in [0, 1], unless it is learned."""
         if self.final_std is not None:
-            share = min(progress / self.annealed_by, 1)
+            share = min(progress / self.anneal_fraction, 1)
             self.log_std.fill_((1 - share) * math.log(self.initial_std) + share * math.log(self.final_std))
         elif not isinstance(self.log_std, nn.Parameter):
             self.log_std.fill_(math.log(self.initial_std))
@@ -91,10 +91,10 @@ class LocationNetwork(GaussianPolicy):
         hidden_size: width of a hidden ReLU layer of f; 0 for the paper's linear map.
         reach: the path covers [-reach, reach]^2, in [0, 1); 0 for the center of the image at every step.
         std: initial standard deviation, in units of half the image.
-        final_std: standard deviation from the share ``annealed_by`` of the budget on, approached geometrically; None
-            keeps ``std``.
+        final_std: standard deviation after ``anneal_fraction`` of the budget, approached geometrically; None keeps
+            ``std``.
         learn_std: train the standard deviation, starting from ``std``.
-        annealed_by: share of the budget, in (0, 1].
+        anneal_fraction: fraction of the budget, in (0, 1].
         backprop_into_core: let the gradient of the policy loss flow into the core and glimpse networks.
         lr_scale: factor of ``optimizer.lr`` for this network (:meth:`ram.tasks.Task.parameter_groups`; the trainer
             multiplies them). Optimizers that normalize the gradient, such as AdamW, update a policy at full size from
@@ -111,11 +111,11 @@ class LocationNetwork(GaussianPolicy):
         std: float = 0.1,
         final_std: float | None = 0.04,
         learn_std: bool = False,
-        annealed_by: float = 1.0,
+        anneal_fraction: float = 1.0,
         backprop_into_core: bool = False,
         lr_scale: float = 0.3,
     ) -> None:
-        super().__init__(feature_size, 2, hidden_size, std, final_std, learn_std, annealed_by, "policy")
+        super().__init__(feature_size, 2, hidden_size, std, final_std, learn_std, anneal_fraction, "policy")
         check_positive("policy.lr_scale", lr_scale)
         if not 0 <= reach < 1:
             raise InputError(f"policy.reach must be in [0, 1), got {reach}.")

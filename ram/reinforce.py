@@ -11,6 +11,7 @@ reduces its variance.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -140,8 +141,9 @@ def estimator_variances(
 ) -> tuple[float, float]:
     """Computes the variance of a policy gradient estimator for one episode, and that with the best constant baseline.
 
-    Rollouts of one image may depend on each other: the variance is that of the mean over the rollouts of an image,
-    times their number. It is summed over the parameters.
+    Rollouts of one image may depend on each other: the variance of the estimator is that of the mean over the rollouts
+    of an image, times their number. That of the constant is for one rollout of every image, so that the ratio compares
+    equal numbers of episodes. Variances are summed over the parameters, and NaN for a single image.
 
     Args:
         gradient: (B, parameters), the gradients of the episodes with a baseline; rollouts of an image are adjacent.
@@ -149,12 +151,13 @@ def estimator_variances(
         score: (B, parameters), the gradients with weight 1; the baseline c gives ``without_baseline - c * score``.
         rollouts_per_image: number of rollouts of each image.
     """
-    means = (each.unflatten(0, (-1, rollouts_per_image)).mean(1) for each in (gradient, without_baseline, score))
-    gradient, without_baseline, score = (each - each.mean(0) for each in means)
+    if len(gradient) == rollouts_per_image:
+        return math.nan, math.nan
+    means = gradient.unflatten(0, (-1, rollouts_per_image)).mean(1)
+    without_baseline, score = (each - each.mean(0) for each in (without_baseline, score))
     constant = (without_baseline * score).sum() / score.square().sum()
     best = without_baseline - constant.nan_to_num() * score
-    scale = rollouts_per_image / (len(gradient) - 1)
-    return float(scale * gradient.square().sum()), float(scale * best.square().sum())
+    return float(rollouts_per_image * means.var(0).sum()), float(best.var(0).sum())
 
 
 def discounted_returns(reward: Tensor, gamma: float = 1.0) -> Tensor:

@@ -53,7 +53,7 @@ class GlimpseRollout(Rollout):
         sample: (T, B, 2), the next locations as sampled, before clamping.
         moved: (T, B) bool, True where the episode continues at the sampled location.
         actions: the T actions sent to the environment.
-        patch_features: (T, B, D), h_g of each look, which do not depend on its location; with gradient.
+        patch_features: (T, B, D), h_g of each look; with gradient.
         labels: (B,) or (B, A) int64, of the images; None as ``logits``.
         goal: (B,) int64, the class to search for; None where there is none.
         target: (B, 4), the box of the target object as left, top, right and bottom; None where there is none.
@@ -146,7 +146,7 @@ def run_episode(
     without_autocast = torch.autocast(env.device.type, enabled=False)  # patches, locations and rewards stay float32
     with without_autocast:
         observation, info = env.reset(options=options)
-    shown = {
+    annotations = {
         "labels": info["label"] if env.answer_schedule.is_supervised else None,
         "goal": observation.get("goal"),
         "target": info.get("target"),
@@ -159,7 +159,7 @@ def run_episode(
         with torch.no_grad():  # choices are scored at the end, all steps at once
             sample = choose(location(output.features, numbers[number]), "location", number)
             step = {"location": observation["location"], "active": active, "sample": sample}
-            action = _act(agent, env, output, shown["labels"], number, choose, step)
+            action = _act(agent, env, output, annotations["labels"], number, choose, step)
         with without_autocast:
             observation, step["reward"], terminated, _, info = env.step(action)
         step["moved"] = active = ~terminated
@@ -167,7 +167,7 @@ def run_episode(
         actions.append(action)
         if not env.answer_schedule.is_common and not active.any():
             break
-    return _score(agent, env, location, unroll, steps, actions, shown)
+    return _score(agent, env, location, unroll, steps, actions, annotations)
 
 
 def _act(
@@ -216,11 +216,11 @@ def _score(
     unroll: Unroll,
     steps: list[_Step],
     actions: list[_Action],
-    shown: dict[str, Tensor | None],
+    annotations: dict[str, Tensor | None],
 ) -> GlimpseRollout:
     """Stacks the steps of an episode and computes the log-probabilities of its choices, with gradient.
 
-    ``shown`` has the labels, goal and target of the rollout.
+    ``annotations`` has the labels, goal and target of the rollout.
     """
     names = dict.fromkeys(name for step in steps for name in step)
     stacked = {name: torch.stack([step[name] for step in steps if name in step]) for name in names}
@@ -254,9 +254,9 @@ def _score(
         group=torch.arange(env.num_envs, device=features.device) // env.rollouts_per_image,
         actions=actions,
         patch_features=patch_features,
-        labels=shown["labels"],
-        goal=shown["goal"],
-        target=shown["target"],
+        labels=annotations["labels"],
+        goal=annotations["goal"],
+        target=annotations["target"],
     )
 
 

@@ -17,10 +17,12 @@ class StepOutput(NamedTuple):
     """The output of one step of the agent.
 
     Attributes:
-        features: h_t of the upper core layer, (B, size), as in :class:`ram.networks.CoreOutput`.
-        action_features: h_t of the lower core layer, (B, size).
+        features: h_t of the upper core layer, (B, size): the input of the location and stop networks and of the
+            baseline.
+        action_features: h_t of the lower core layer, (B, size): the input of the action network. The same tensor unless
+            the core has two layers.
         state: the state of every core layer for the next step.
-        patch_features: h_g of the glimpse network, (B, patch_features), which do not depend on the location.
+        patch_features: h_g of the glimpse network, (B, patch_features), computed without the encoding of the location.
     """
 
     features: Tensor
@@ -81,11 +83,9 @@ class BatchedUnroll(Unroll):
         with torch.no_grad():
             if self._count == 0:
                 self._allocate(observation["patches"])
-            slices = next(self._slices)
-            features = self._compute(observation["patches"], observation["location"], *slices)
-            of_patch = slices[3]
+            patches, features = self._compute(observation["patches"], observation["location"], *next(self._slices))
         self._count += 1
-        return StepOutput(features, features, (features,), of_patch)
+        return StepOutput(features, features, (features,), patches)
 
     def _allocate(self, patches: Tensor) -> None:
         """Allocates the activations of all looks at patches (B, scales, C, h, w)."""
@@ -100,8 +100,8 @@ class BatchedUnroll(Unroll):
         self._layers = [(layer.bias, layer.weight.T) for layer in layers]
         self._recurrent, self._previous = cell.hidden.weight.T, None
 
-    def _compute(self, patches: Tensor, location: Tensor, *slices: Tensor) -> Tensor:
-        """Computes one step into slices of the activations; returns h."""
+    def _compute(self, patches: Tensor, location: Tensor, *slices: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes one step into slices of the activations; returns h_g and h."""
         scaled, inputs, locations, of_patch, of_location, hidden, merged, features = slices
         patch_layer, location_layer, merge_layer, core_layer = self._layers
         torch.div(patches, self._glimpse.input_scale.rms, out=scaled)
@@ -114,7 +114,7 @@ class BatchedUnroll(Unroll):
         if self._previous is not None:
             features.addmm_(self._previous, self._recurrent)
         self._previous = features.relu_()
-        return features
+        return of_patch, features
 
     def features(self) -> tuple[Tensor, Tensor, Tensor]:
         glimpse, cell = self._glimpse, self._cell

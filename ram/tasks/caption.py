@@ -20,11 +20,11 @@ from ram.corpora import CaptionCorpus, Captions, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.vocabulary import END, SPECIAL, Vocabulary, build_vocabulary, teacher_forcing_batch
 from ram.distributed import global_mean, parallel_map
-from ram.evidence import Evidence
 from ram.inference.captions import ImageCaptioner, decoder_inputs, generate, max_caption_length, to_float
 from ram.inference.text import check_length
 from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
 from ram.metrics.pointing import entropy, pointing
+from ram.patch_classifier import PatchClassifier
 from ram.plots.captions import caption_strips
 from ram.reinforce import BaselineOutput, Rollout, reinforce
 from ram.sequence.interfaces import Memory, ModelOutput
@@ -62,9 +62,9 @@ class CaptionTask(CorpusTask[Captions]):
             over the budget (after Grandvalet and Bengio 2005). It makes attention choose one of several objects that
             may be named next. With several heads it is the entropy of their mean.
         entropy: weight of the entropy of hard choices in their reward, per nat.
-        evidence_reward: with glimpses, weight of an additional reward of each location: the log-probability of the next
-            token given the patch alone, in nats and at least -4. A linear classifier of h_g, trained with the model,
-            computes it. 0 for no such reward.
+        patch_reward: with glimpses, weight of an additional reward of each location: the log-probability of the next
+            token given the patch alone, in nats and at least -4; see :class:`ram.patch_classifier.PatchClassifier`. It
+            is not part of the return of earlier choices. 0 for no such reward.
         policy_weight: weight of the REINFORCE loss of the hard choices.
         gamma: discount of the rewards of later words; 0 rewards a choice by the log-probability of its own word.
         reward: "cider" or "bleu" of sampled captions; None for cross-entropy.
@@ -93,7 +93,7 @@ class CaptionTask(CorpusTask[Captions]):
         coverage: float = 0.0,
         map_entropy: float = 0.0,
         entropy: float = 0.0,
-        evidence_reward: float = 0.0,
+        patch_reward: float = 0.0,
         policy_weight: float = 1.0,
         gamma: float = 0.0,
         reward: Reward | None = None,
@@ -106,7 +106,7 @@ class CaptionTask(CorpusTask[Captions]):
         check_probability("task.label_smoothing", label_smoothing)
         check_positive_integers("task", captions_per_image=captions_per_image, rollouts_per_image=rollouts_per_image)
         weights = {"coverage": coverage, "map_entropy": map_entropy, "entropy": entropy}
-        _check_options(gamma, reward, augmentation, **weights, evidence_reward=evidence_reward)
+        _check_options(gamma, reward, augmentation, **weights, patch_reward=patch_reward)
         if monitor not in get_args(Monitor) or (monitor == "correct" and not hasattr(corpus, "evaluate")):
             raise InputError(
                 f"task.monitor must be cider, bleu_4, perplexity, or correct with corpus=scenes; got {monitor!r}."
@@ -124,19 +124,21 @@ class CaptionTask(CorpusTask[Captions]):
             torch.manual_seed(seed)
             self.model = model(vocabulary_size=len(self.vocabulary), image_shape=self.image_shape)
             self.baseline = baseline(feature_size=self.model.feature_size, rollouts_per_image=rollouts_per_image)
-            self.evidence = self._build_evidence(evidence_reward)
+            self.patch_classifier = self._build_patch_classifier(patch_reward)
         self.to(self.device)
         if self.model.max_length is not None:
             for split in get_args(Split):
                 longest = max(chain(*self.split(split).captions), key=len)
                 check_length(f"in the {split} split", longest, len(longest), self.model.max_length - 1)
 
-    def _build_evidence(self, weight: float) -> Evidence | None:
+    def _build_patch_classifier(self, weight: float) -> PatchClassifier | None:
         if not weight:
             return None
         if not self.model.patch_features:
-            raise InputError("task.evidence_reward needs glimpses: set decoder=glimpse or task.evidence_reward=0.")
-        return Evidence(self.model.patch_features, len(self.vocabulary), weight)
+            raise InputError("task.patch_reward needs glimpses: set decoder=glimpse or task.patch_reward=0.")
+        if self.reward is not None:
+            raise InputError(f"task.reward={self.reward} trains the tokens only: set task.patch_reward=0.")
+        return PatchClassifier(self.model.patch_features, len(self.vocabulary), weight)
 
     @staticmethod
     def lengths(examples: Captions) -> list[int]:
@@ -170,12 +172,13 @@ class CaptionTask(CorpusTask[Captions]):
         terms = {"loss/answer": mean} | self._attention_penalties(output.weights, mask)
         # The expected gradient of log pi is zero, so the reward -log pi has the gradient of the entropy.
         bonus = 0 if output.log_prob is None else self.entropy * output.log_prob.detach()[mask]
-        if self.evidence is not None:
+        immediate = None
+        if self.patch_classifier is not None:
             assert output.patch_features is not None
-            evidence = self.evidence(output.patch_features[mask], targets[mask])
-            terms["loss/evidence"] = global_mean(-evidence.mean(), len(evidence))
-            bonus = bonus - self.evidence.reward(evidence)
-        return self.step_result(output, targets, losses + bonus, terms, self.gamma)
+            log_prob = self.patch_classifier(output.patch_features[mask], targets[mask])
+            terms["loss/patch"] = global_mean(-log_prob.mean(), len(log_prob))
+            immediate = self.patch_classifier.reward(log_prob)
+        return self.step_result(output, targets, losses + bonus, terms, self.gamma, immediate=immediate)
 
     def _draw_captions(self, examples: Captions, step: int) -> list[tuple[Tokens, ...]]:
         """Draws a caption of every image, and returns it with those that follow it, cyclically."""

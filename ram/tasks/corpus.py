@@ -104,6 +104,7 @@ class CorpusTask(Task, Generic[Examples_]):
         terms: dict[str, Tensor],
         gamma: float = 1.0,
         causal: bool = True,
+        immediate: Tensor | None = None,
     ) -> StepResult:
         """Adds the losses of hard attention and returns the result of a training step.
 
@@ -114,12 +115,16 @@ class CorpusTask(Task, Generic[Examples_]):
             terms: the other terms of the loss, by name.
             gamma: discount factor of the rewards of later positions.
             causal: whether a choice affects its own and later positions only.
+            immediate: (n,), rewards that are not part of the return of earlier choices; None for 0.
         """
         mask = targets != IGNORE_INDEX
         if output.log_prob is not None:
-            reward = losses.new_zeros(mask.shape).masked_scatter(mask, -losses.detach())
+            zeros = losses.new_zeros(mask.shape)
+            reward = zeros.masked_scatter(mask, -losses.detach())
+            if immediate is not None:
+                immediate = zeros.masked_scatter(mask, immediate)
             policy, terms["loss/baseline"] = hard_attention_loss(
-                output, reward, mask, self.baseline, gamma, causal, self.rollouts
+                output, reward, mask, self.baseline, gamma, causal, self.rollouts, immediate
             )
             terms["loss/policy"] = self.policy_weight * policy
 

@@ -22,8 +22,8 @@ from envs.validation import check_positive_integers, check_weight
 from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
 from ram.distributed import global_mean, parallel_map, world
-from ram.evidence import Evidence
 from ram.inference.glimpse import GlimpsePredictor
+from ram.patch_classifier import PatchClassifier
 from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.reinforce import Estimate, estimator_variances, masked_mean, policy_gradients, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
@@ -50,14 +50,14 @@ class LossWeights:
         policy: of the policy loss, relative to the terms that train the same networks.
         answer: of the cross-entropy of the answers.
         baseline: of the baseline's loss.
-        evidence: with ``evidence_reward``, of the cross-entropy of single patches, which trains the glimpse network.
+        patch: of the cross-entropy of the patch classifier, with ``patch_reward``; it trains the glimpse network too.
         entropy: of the entropy of the choices, which is maximized.
     """
 
     policy: float = 1.0
     answer: float = 1.0
     baseline: float = 1.0
-    evidence: float = 1.0
+    patch: float = 1.0
     entropy: float = 0.0
 
     def __post_init__(self) -> None:
@@ -76,9 +76,9 @@ class GlimpseTask(Task):
         batch_size: distinct images per step, over all processes.
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
-        evidence_reward: weight of an additional reward of each location: the log-probability, in nats, of the label, or
-            of the goal, given the next patch alone, at least -4; see :class:`ram.evidence.Evidence`. It is not part of
-            the return of earlier choices. 0 for no such reward.
+        patch_reward: weight of an additional reward of each location: the log-probability, in nats, of the label, or
+            of the goal, given the next patch alone, at least -4; see :class:`ram.patch_classifier.PatchClassifier`. It
+            is not part of the return of earlier choices. 0 for no such reward.
         weights: weights of the loss terms.
         compile: compile the agent's step with torch.compile.
         seed: of weights, batches, first locations and policy noise.
@@ -95,7 +95,7 @@ class GlimpseTask(Task):
         batch_size: int = 128,
         rollouts_per_image: int = 1,
         gamma: float = 1.0,
-        evidence_reward: float = 0.0,
+        patch_reward: float = 0.0,
         weights: LossWeights | None = None,
         compile: bool = False,  # noqa: A002
         seed: int = 0,
@@ -119,25 +119,25 @@ class GlimpseTask(Task):
             torch.manual_seed(seed)
             self.agent = agent(**self.env.interface)
             self.baseline = baseline(feature_size=self.agent.core.size, rollouts_per_image=rollouts_per_image)
-            self.evidence = self._build_evidence(evidence_reward)
+            self.patch_classifier = self._build_patch_classifier(patch_reward)
         self.to(self.device)
         self._fit_input_scales()
         self._check_entropy()
         if compile:
             self.agent.compile_step()
 
-    def _build_evidence(self, weight: float) -> Evidence | None:
-        check_weight("task.evidence_reward", weight)
+    def _build_patch_classifier(self, weight: float) -> PatchClassifier | None:
+        check_weight("task.patch_reward", weight)
         if not weight:
             return None
         num_labels = self.env.interface["num_goals"]
         if self.env.answer_schedule.is_supervised:
             num_labels = self.env.interface["num_classes"]
         if not num_labels:
-            raise InputError("task.evidence_reward needs labels or goals: set task.evidence_reward=0.")
-        if self.env.stop:  # the evidence is negative
-            raise InputError("task.evidence_reward would reward stops: set env.stop=false or task.evidence_reward=0.")
-        return Evidence(self.agent.glimpse.patch_features, num_labels, weight)
+            raise InputError("task.patch_reward needs labels or goals: set task.patch_reward=0.")
+        if self.env.stop:  # log-probabilities are negative
+            raise InputError("task.patch_reward would reward stops: set env.stop=false or task.patch_reward=0.")
+        return PatchClassifier(self.agent.glimpse.patch_features, num_labels, weight)
 
     def _fit_input_scales(self) -> None:
         """Fits the scales of the agent's inputs to the training split, independently of the batch size."""
@@ -160,16 +160,16 @@ class GlimpseTask(Task):
     def forward(self, step: int) -> StepResult:
         self.agent.anneal(self.progress)
         rollout = run_episode(self.agent, self.env, self._noise(step), {"index": self._batches(step), "episode": step})
-        evidence = self._evidence(rollout)
-        estimate = self._estimate(rollout, evidence)
+        patch_log_prob = self._patch_log_prob(rollout)
+        estimate = self._estimate(rollout, patch_log_prob)
         terms = {
             "loss/policy": self._global_mean(estimate.policy_loss),
             "loss/baseline": self._global_mean(estimate.baseline_loss, rollout.active),
         }
         loss = self.weights.policy * terms["loss/policy"] + self.weights.baseline * terms["loss/baseline"]
-        if evidence is not None:
-            terms["loss/evidence"] = -self._global_mean(masked_mean(evidence, rollout.active), rollout.active)
-            loss = loss + self.weights.evidence * terms["loss/evidence"]
+        if patch_log_prob is not None:
+            terms["loss/patch"] = -self._global_mean(masked_mean(patch_log_prob, rollout.active), rollout.active)
+            loss = loss + self.weights.patch * terms["loss/patch"]
         if rollout.logits is not None and rollout.targets is not None:
             mean = F.cross_entropy(rollout.logits.flatten(0, 1), rollout.targets.flatten())
             terms["loss/answer"] = self._global_mean(mean, rollout.targets != IGNORE_INDEX)
@@ -178,27 +178,28 @@ class GlimpseTask(Task):
             loss = loss - self.weights.entropy * rollout.entropy()
         return StepResult(loss, lambda: self._metrics(rollout, estimate, terms))
 
-    def _evidence(self, rollout: GlimpseRollout) -> Tensor | None:
+    def _patch_log_prob(self, rollout: GlimpseRollout) -> Tensor | None:
         """Returns the log-probability of the label given each patch alone, if it is rewarded: (T, B), with gradient.
 
         Where there are several labels, it is that of the answer that is due next; where there is none, the goal. 0
         after the end of an episode.
         """
-        if self.evidence is None:
+        if self.patch_classifier is None:
             return None
-        labels, active = rollout.labels if rollout.goal is None else rollout.goal, rollout.active
+        labels, active = rollout.goal if rollout.labels is None else rollout.labels, rollout.active
         assert labels is not None
         if labels.ndim == 2:
             answers = torch.arange(len(active), device=active.device) // self.env.answer_schedule.glimpses_per_answer
             labels = labels.T[answers.clamp(max=labels.shape[1] - 1)]
-        log_prob = self.evidence(rollout.patch_features, labels.expand(active.shape).clamp(min=0))
+        log_prob = self.patch_classifier(rollout.patch_features, labels.expand(active.shape).clamp(min=0))
         return torch.where(active, log_prob, 0)
 
-    def _estimate(self, rollout: GlimpseRollout, evidence: Tensor | None) -> Estimate:
-        """Computes the REINFORCE losses; the reward of a location includes the evidence of the next patch, if any."""
+    def _estimate(self, rollout: GlimpseRollout, patch_log_prob: Tensor | None) -> Estimate:
+        """Computes the REINFORCE losses; the reward of a location includes that of the next patch, if any."""
         immediate = None
-        if self.evidence is not None and evidence is not None:
-            following = F.pad(self.evidence.reward(evidence)[1:], (0, 0, 0, 1))
+        if self.patch_classifier is not None:
+            assert patch_log_prob is not None
+            following = F.pad(self.patch_classifier.reward(patch_log_prob)[1:], (0, 0, 0, 1))
             immediate = torch.where(rollout.moved, following, 0)
         return reinforce(rollout, self.baseline, self.gamma, immediate)
 
@@ -304,14 +305,14 @@ class GlimpseTask(Task):
         with torch.no_grad():
             index = torch.arange(images, device=self.device)
             rollout = run_episode(self.agent, env, self._noise(0, env), {"index": index, "episode": 0})
-            estimate = self._estimate(rollout, self._evidence(rollout))
+            estimate = self._estimate(rollout, self._patch_log_prob(rollout))
         self.train(training)
         gradient, without_baseline, score = (
             policy_gradients(self.agent.location, rollout, rollout.sample, torch.where(rollout.moved, weight, 0))
             for weight in (estimate.advantage, estimate.returns, torch.ones_like(estimate.returns))
         )
         variance, best = estimator_variances(gradient, without_baseline, score, rollouts)
-        return {"grad/variance_location": variance, "grad/variance_ratio": variance / best if best > 0 else math.nan}
+        return {"grad/variance_location": variance, "grad/variance_ratio": variance / best if best else math.nan}
 
     @torch.no_grad()
     def pictures(self, split: Split) -> dict[str, Artifact]:

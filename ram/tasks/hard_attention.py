@@ -19,6 +19,7 @@ def hard_attention_loss(
     gamma: float = 1.0,
     causal: bool = True,
     rollouts: int = 1,
+    immediate: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Computes the REINFORCE losses of the hard attention of a model.
 
@@ -33,6 +34,7 @@ def hard_attention_loss(
         gamma: discount factor of the rewards of later positions.
         causal: whether a choice affects its own and later positions only.
         rollouts: the number of adjacent rows with the same example, whose choices differ.
+        immediate: (B, T), rewards that are not part of the return of earlier choices; None for 0.
 
     Returns:
         The policy loss, averaged over the targets as the cross-entropy is, and the loss of the baseline; scalars.
@@ -49,6 +51,7 @@ def hard_attention_loss(
     features = features.transpose(0, 1) if features.ndim == 3 else features.expand(len(rewards), -1, -1)
     group = torch.arange(rows, device=reward.device) // rollouts
     rollout = Rollout(features, output.log_prob.view(rows, -1).mT, active, active, rewards, group)
-    estimate, count = reinforce(rollout, baseline, gamma), mask.sum()
+    estimate = reinforce(rollout, baseline, gamma, None if immediate is None else immediate.mT)
+    count = mask.sum()
     policy_loss = global_mean(estimate.policy_loss * rows / count, count)
     return policy_loss, global_mean(estimate.baseline_loss, active)

@@ -79,7 +79,7 @@ def test_the_standard_deviation_is_fixed_scheduled_or_learned() -> None:
         scheduled.anneal(progress)
         values.append(float(scheduled(torch.zeros(1, 2)).std[0]))
     assert values == pytest.approx([0.4, 0.2, 0.1])
-    early = LocationNetwork(2, std=0.4, final_std=0.1, annealed_by=0.25)
+    early = LocationNetwork(2, std=0.4, final_std=0.1, anneal_fraction=0.25)
     values = []
     for progress in (0.0, 0.125, 0.25, 1.0):
         early.anneal(progress)
@@ -271,8 +271,8 @@ def test_the_random_policy_has_no_parameters() -> None:
         (lambda: LocationNetwork(4, std=0.0), "policy.std"),
         (lambda: LocationNetwork(4, std=-0.1), "policy.std"),
         (lambda: LocationNetwork(4, final_std=0.0), "policy.final_std"),
-        (lambda: LocationNetwork(4, annealed_by=0.0), "policy.annealed_by"),
-        (lambda: LocationNetwork(4, annealed_by=1.5), "policy.annealed_by"),
+        (lambda: LocationNetwork(4, anneal_fraction=0.0), "policy.anneal_fraction"),
+        (lambda: LocationNetwork(4, anneal_fraction=1.5), "policy.anneal_fraction"),
         (lambda: LocationNetwork(4, lr_scale=0.0), "policy.lr_scale"),
         (lambda: LocationNetwork(4, reach=1.0), "policy.reach"),
         (lambda: LocationNetwork(4, reach=-0.1), "policy.reach"),

@@ -20,7 +20,7 @@ from ram import evaluate, publish, published, train
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32", "scenes=translated"),
     *("scenes.size=20", "task.batch_size=16", "glimpse=convolutional", "glimpse.output_size=16", "core=gru"),
-    *("core.size=16", "env.num_glimpses=2", "task.evidence_reward=1", "env.context_size=5", "core.num_layers=2"),
+    *("core.size=16", "env.num_glimpses=2", "task.patch_reward=1", "env.context_size=5", "core.num_layers=2"),
     *("num_threads=1", "trainer.max_epochs=1", "trainer.picture_every=0", "num_processes=1", "hydra.run.dir=run"),
 ]
 

@@ -1,5 +1,6 @@
 """REINFORCE: values computed by hand, and exact gradients of enumerable problems."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -60,9 +61,10 @@ def test_the_variance_is_compared_with_that_of_the_best_constant_baseline() -> N
 
 def test_the_variance_of_rollouts_of_an_image_is_that_of_their_mean() -> None:
     gradient = torch.tensor([[1.0], [3.0], [5.0], [7.0]])  # means 2 and 6
-    without_baseline = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+    without_baseline = torch.tensor([[0.0], [0.0], [3.0], [3.0]])  # deviations -1.5, -1.5, 1.5, 1.5
     no_effect = torch.ones(4, 1)
-    assert estimator_variances(gradient, without_baseline, no_effect, 2) == pytest.approx((16.0, 1.0))
+    assert estimator_variances(gradient, without_baseline, no_effect, 2) == pytest.approx((16.0, 3.0))
+    assert all(map(math.isnan, estimator_variances(gradient, without_baseline, no_effect, 4)))
 
 
 def test_log_probabilities_outside_the_mask_are_ignored() -> None:

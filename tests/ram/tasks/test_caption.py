@@ -267,7 +267,7 @@ def test_rollouts_of_one_image_are_adjacent_and_differ_in_their_choices() -> Non
         build("hard", LeaveOneOutBaseline)
 
 
-def test_the_evidence_of_a_patch_rewards_its_location_and_trains_a_classifier() -> None:
+def test_the_log_probability_given_a_patch_rewards_its_location_without_discount() -> None:
     returns: list[Tensor] = []
 
     class Recording(NoBaseline):
@@ -275,27 +275,29 @@ def test_the_evidence_of_a_patch_rewards_its_location_and_trains_a_classifier() 
             returns.append(values)
             return super().forward(rollout, values)
 
-    plain, task = build("glimpse", Recording), build("glimpse", Recording, evidence_reward=0.5)
-    task.evidence.logits.bias.data.copy_(torch.arange(len(task.vocabulary)) * 2.0)  # some evidence is below -4
+    plain, task = (build("glimpse", Recording, patch_reward=weight, gamma=0.7) for weight in (0.0, 0.5))
+    task.patch_classifier.logits.bias.data.copy_(torch.arange(len(task.vocabulary)) * 2.0)  # some are below -4
     patches: list[Tensor] = []
     decoder = task.model.decoder
     decoder.register_forward_hook(lambda module, arguments, output: patches.append(output.patch_features))
     loss, result = plain(0).loss, task(0)
     _, targets = task.teacher_forcing([drawn for (drawn,) in task._draw_captions(task.training_batch(0), 0)])
     mask = targets >= 0
-    evidence = task.evidence.logits(patches[0][mask]).log_softmax(-1).gather(-1, targets[mask][:, None])[:, 0]
-    assert (evidence < -4).any() and (evidence > -4).any()
-    expected = torch.zeros(targets.shape).masked_scatter(mask, 0.5 * evidence.clamp(min=-4))
+    log_prob = task.patch_classifier.logits(patches[0][mask]).log_softmax(-1).gather(-1, targets[mask][:, None])[:, 0]
+    assert (log_prob < -4).any() and (log_prob > -4).any()
+    expected = torch.zeros(targets.shape).masked_scatter(mask, 0.5 * log_prob.clamp(min=-4))
     torch.testing.assert_close((returns[1] - returns[0]).mT, expected, atol=1e-5, rtol=0)
     metrics = result.metrics()
-    assert metrics["loss/evidence"] == pytest.approx(-evidence.mean().item(), rel=1e-5)
-    difference = metrics["loss/evidence"] + metrics["loss/policy"] - plain(0).metrics()["loss/policy"]
+    assert metrics["loss/patch"] == pytest.approx(-log_prob.mean().item(), rel=1e-5)
+    difference = metrics["loss/patch"] + metrics["loss/policy"] - plain(0).metrics()["loss/policy"]
     assert (result.loss - loss).item() == pytest.approx(difference, rel=1e-4)
 
 
-def test_evidence_needs_glimpses() -> None:
-    with pytest.raises(InputError, match=r"^task\.evidence_reward needs glimpses: set decoder=glimpse"):
-        build("hard", evidence_reward=1.0)
+def test_the_patch_reward_needs_glimpses_and_cross_entropy() -> None:
+    with pytest.raises(InputError, match=r"^task\.patch_reward needs glimpses: set decoder=glimpse"):
+        build("hard", patch_reward=1.0)
+    with pytest.raises(InputError, match=r"^task\.reward=cider trains the tokens only: set task\.patch_reward=0\.$"):
+        build("glimpse", patch_reward=1.0, reward="cider")
 
 
 def test_the_entropy_bonus_is_part_of_the_reward_and_not_of_the_cross_entropy() -> None:

@@ -155,7 +155,7 @@ def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type
     policy = partial(LocationNetwork, final_std=None, learn_std=True)
     weights = LossWeights(policy=0.5, answer=2.0, baseline=3.0, entropy=0.1)
     task = build_task(
-        policy=policy, baseline=baseline, rollouts_per_image=2, weights=weights, evidence_reward=1.0, gamma=0.5
+        policy=policy, baseline=baseline, rollouts_per_image=2, weights=weights, patch_reward=1.0, gamma=0.5
     )
     result = task(0)
     result.loss.backward()
@@ -165,7 +165,7 @@ def test_every_baseline_trains_and_reports_the_documented_metrics(baseline: type
         0.5 * metrics["loss/policy"]
         + 2 * metrics["loss/answer"]
         + 3 * metrics["loss/baseline"]
-        + metrics["loss/evidence"]
+        + metrics["loss/patch"]
         - 0.1 * metrics["policy/entropy"],
         rel=1e-5,
     )
@@ -231,7 +231,7 @@ def test_a_state_with_other_classes_is_refused() -> None:
         ({"rollouts_per_image": 0}, r"task\.rollouts_per_image"),
         ({"gamma": 1.5}, r"task\.gamma"),
         ({"weights": partial(LossWeights, policy=math.nan)}, r"task\.weights\.policy"),
-        ({"weights": partial(LossWeights, evidence=-1.0)}, r"task\.weights\.evidence"),
+        ({"weights": partial(LossWeights, patch=-1.0)}, r"task\.weights\.patch"),
         ({"weights": LossWeights(entropy=0.1)}, r"task\.weights\.entropy"),
         ({"baseline": LeaveOneOutBaseline}, r"task\.rollouts_per_image"),
     ],

@@ -38,7 +38,7 @@ GLIMPSES = [*IMAGES, "glimpse.output_size=16", "core.size=16", "optimizer.lr=0.0
 JOBS = {
     # Uneven shares of the batch, several rollouts, and episodes of different lengths.
     "early_answer": ["env.num_glimpses=3", "baseline=leave_one_out", "task.rollouts_per_image=2", "task.batch_size=7"],
-    "glyphs": ["env.num_glimpses=2", "baseline=moving_average", "task.batch_size=8", "task.evidence_reward=1"],
+    "glyphs": ["env.num_glimpses=2", "baseline=moving_average", "task.batch_size=8", "task.patch_reward=1"],
     "whole_image": [*IMAGES, "image_encoder.widths=[4,8]", "images=glyphs", "pooling=fixed", "task.batch_size=7"],
     # The last batch of an epoch has one text.
     "negation": ["corpus.size=50", "encoder.size=8", "task.batch_size=7"],
