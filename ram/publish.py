@@ -43,7 +43,7 @@ def publish(run: RunFolder, name: str, root: str = "data") -> Path:
     path = published.FOLDER / f"{name}.safetensors"
     plain = OmegaConf.to_container(config)
     assert isinstance(plain, dict)
-    published.write(path, state["task"] | state["average"], {str(key): value for key, value in plain.items()}, card)
+    published.write(path, checkpoint.inference_state(state), {str(key): value for key, value in plain.items()}, card)
     rows = [f"| `{key}` | {value:.2f} |" for key, value in measured.items()]
     text = [f"# {name}", "", f"`{card['command']}`", ""]
     text += [f"Commit {card['commit']}, {card['seconds']:.0f} seconds. Weights in float16.", ""]

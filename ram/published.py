@@ -68,7 +68,7 @@ def write(path: Path, state: Mapping[str, Any], config: Mapping[str, Any], card:
 
     Args:
         path: of the file; its folder is created.
-        state: of the task, with the averaged weights.
+        state: of the task, with averaged weights and without the networks that only training uses.
         config: the configuration in plain dicts and lists, with its interpolations.
         card: what is known of the model; ``validation`` is its metric on the validation split.
     """

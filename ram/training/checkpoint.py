@@ -17,6 +17,9 @@ from torch import nn
 from envs.errors import InputError
 from ram import published
 
+_TRAINING_ONLY = ("baseline.", "patch_classifier.")
+"""Names of the networks of tasks that only training uses."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -71,18 +74,19 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     return state
 
 
+def inference_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state of the task with averaged weights, without the networks that only training uses."""
+    whole = state["task"] | state["average"]
+    return {name: value for name, value in whole.items() if not name.startswith(_TRAINING_ONLY)}
+
+
 def load_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """Loads the averaged weights of a checkpoint into a module, for evaluation."""
-    load_state(module, state["task"] | state["average"], path)
+    """Loads the averaged weights of a checkpoint, for evaluation or to start training from.
 
-
-def load_initial_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """Loads averaged weights to start training from, except the baseline's: the reward may be another one."""
-    own = {name: value for name, value in module.state_dict().items() if name.startswith("baseline.")}
-    saved = {
-        name: value for name, value in (state["task"] | state["average"]).items() if not name.startswith("baseline.")
-    }
-    load_state(module, saved | own, path)
+    Networks that only training uses keep their weights: the reward may be another one.
+    """
+    own = {name: value for name, value in module.state_dict().items() if name.startswith(_TRAINING_ONLY)}
+    load_state(module, inference_state(state) | own, path)
 
 
 def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:

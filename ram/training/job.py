@@ -95,7 +95,7 @@ class Job:
     def _load_initial_weights(self) -> None:
         if self.config.init is not None:
             path = RunFolder.open(Path(self.config.init)).best
-            checkpoint.load_initial_weights(self.task, checkpoint.load(path, self.config.device), path)
+            checkpoint.load_weights(self.task, checkpoint.load(path, self.config.device), path)
 
     def train(self, run: RunFolder, start: int | None = None) -> dict[str, Any]:
         """Trains, evaluates the best weights on the test split, and writes all records.

@@ -31,12 +31,12 @@ def test_the_scale_of_patches_is_kept_by_glimpse_network_and_relu_core() -> None
     network.input_scale.fit(patches)
     features = network.patch(network.input_scale(patches).flatten(1)).relu()
     assert _rms(features) == pytest.approx(1, rel=0.15)
-    g = network(patches, location)
+    g, _ = network(patches, location)
     # g has as many inputs from the location, whose mean square is 1/3.
     assert _rms(g) == pytest.approx(math.sqrt((1 + 1 / 3) / 2), rel=0.15)
     state = None
     for look in range(1, 31):
-        state = core(g, state).state
+        _, _, state = core(g, state)
         # Half of the mean square of h_t is that of g, half that of h_{t-1}; h_0 is 0.
         assert _rms(state[0]) == pytest.approx(_rms(g) * math.sqrt(1 - 0.5**look), rel=0.25)
 
@@ -131,7 +131,7 @@ def test_a_trained_agent_keeps_the_scale_of_its_training_images() -> None:
     dark = ImageSet(0.1 * images.images, images.labels, images.classes)
     first, other = build_task(), build_task(images=dark, seed=1)
     state = {"task": first.state_dict(), "average": {}}
-    checkpoint.load_initial_weights(other, state, "first")
+    checkpoint.load_weights(other, state, "first")
     assert torch.equal(other.agent.glimpse.input_scale.rms, first.agent.glimpse.input_scale.rms)
     index = torch.arange(8)
     observation = first.env.reset(options={"index": index, "location": torch.zeros(8, 2)})[0]

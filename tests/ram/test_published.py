@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 import ram
 from envs import InputError
 from envs.images.canvas import Canvas
 from envs.images.glyphs import Glyphs
 from ram import evaluate, publish, published, train
+from ram.config import check
 
 SMALL = [
     *("images.size=16", "images.num_train=64", "images.num_validation=32", "images.num_test=32", "scenes=translated"),
@@ -55,6 +57,15 @@ def test_a_published_model_is_evaluated_by_its_name(
     expected = json.loads(Path("run/metrics.json").read_text())
     assert float(printed["test/error"]) == pytest.approx(expected["test/error"], abs=100 / 32 + 0.01)
     assert float(printed["validation/error"]) == pytest.approx(expected["validation/error"], abs=0.01)
+
+
+def test_a_published_model_is_initial_weights_with_another_reward(model: str, command: Callable[..., None]) -> None:
+    command(train, *SMALL[:-1], f"init={model}", "task.patch_reward=0", "optimizer.lr=0", "hydra.run.dir=other")
+    assert json.loads(Path("other/metrics.json").read_text())["test/error"] == pytest.approx(
+        json.loads(Path("run/metrics.json").read_text())["test/error"], abs=100 / 32 + 0.01
+    )
+    names = published.read(published.find(model))["task"]
+    assert not any(name.startswith(("baseline.", "patch_classifier.")) for name in names)
 
 
 def test_the_card_names_command_commit_and_figures(model: str) -> None:
@@ -107,6 +118,7 @@ def test_every_shipped_model_is_loaded(name: str) -> None:
     assert len(ram.load(name).predict(torch.rand(2, channels, 60, 60)).label) == 2
     assert published.find(name).with_suffix(".md").is_file()
     assert "/" not in state["config"]["images"].get("root", "data")
+    check(OmegaConf.create(state["config"]))  # python -m ram.evaluate builds the task
 
 
 def test_shipped_weights_are_small() -> None:
