@@ -1,6 +1,6 @@
 """Counts the operations of networks that classify images of different sizes, times them, and plots both.
 
-``python -m benchmarks.image_sizes --plot cost.png``
+``python -m benchmarks.inference_cost --plot inference_cost.png``
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ram.sequence.transformer import TransformerEncoder
 from ram.training.memory import keep_freed_memory
 
 _SIZES = (28, 60, 100, 200, 400, 1000)
+_NUM_ROWS = 8  # at every size, so that the overhead of a call is the same
 _CLASSES = tuple("0123456789")
 _PATCH_SIZE = 12
 _NUM_GLIMPSES = 8
@@ -34,7 +35,7 @@ _CONTEXT_SIZE = 15
 
 
 def main() -> None:
-    """The command ``python -m benchmarks.image_sizes``."""
+    """The command ``python -m benchmarks.inference_cost``."""
     parser = argparse.ArgumentParser(description="Counts operations and times networks by the size of the image.")
     parser.add_argument("--quick", action="store_true", help="small images only")
     parser.add_argument("--plot", type=Path, help="draws the table to this PNG file")
@@ -52,9 +53,10 @@ def main() -> None:
             [f"{size} x {size}", *(value for cost in each.values() for value in _format(cost))]
             for size, each in costs.items()
         ],
-        f"One image, inference in float32, one thread. RAM: {_NUM_GLIMPSES} glimpses of {_PATCH_SIZE} x {_PATCH_SIZE} "
-        "pixels at as many scales as cover the image.\nAn operation is a multiplication or an addition of a matrix "
-        "product or a convolution.",
+        f"For one image of a batch of {_NUM_ROWS}: inference in float32, one thread. RAM: {_NUM_GLIMPSES} glimpses of "
+        f"{_PATCH_SIZE} x {_PATCH_SIZE} pixels, the largest of at least\nthree quarters of the height of the image, and a coarse view. "
+        "Operations are\nmultiplications and additions of matrix products "
+        "and convolutions; the averages of pixels are timed only.",
     )
     if arguments.plot is not None:
         _plot(costs, arguments.plot)
@@ -62,10 +64,9 @@ def main() -> None:
 
 def _costs(size: int, seconds: float) -> dict[str, tuple[float, float]]:
     """Returns the operations and the seconds of every network for one image of a size."""
-    rows = max(1, min(64, 2_000_000 // size**2))
-    images = torch.randint(256, (rows, 1, size, size), dtype=torch.uint8)
+    images = torch.randint(256, (_NUM_ROWS, 1, size, size), dtype=torch.uint8)
     runs = {
-        "RAM": _agent(ImageSet(images, torch.zeros(rows, dtype=torch.int64), _CLASSES)),
+        "RAM": _agent(ImageSet(images, torch.zeros(_NUM_ROWS, dtype=torch.int64), _CLASSES)),
         "convolutional": _classifier(images, Convolutional),
         "patch self-attention": _classifier(images, _patches(size)),
     }
@@ -74,9 +75,9 @@ def _costs(size: int, seconds: float) -> dict[str, tuple[float, float]]:
         for name, run in runs.items():
             with FlopCounterMode(display=False) as counter:
                 run()
-            operations[name] = counter.get_total_flops() / rows
+            operations[name] = counter.get_total_flops() / _NUM_ROWS
         spent = alternate(runs, seconds)
-    return {name: (operations[name], spent[name] / rows) for name in runs}
+    return {name: (operations[name], spent[name] / _NUM_ROWS) for name in runs}
 
 
 def _agent(images: ImageSet) -> Callable[[], object]:
@@ -86,6 +87,7 @@ def _agent(images: ImageSet) -> Callable[[], object]:
     env = GlimpseVectorEnv(
         images,
         GlimpseSensor(_PATCH_SIZE, scales),
+        split="test",
         num_envs=rows,
         num_glimpses=_NUM_GLIMPSES,
         first_location="center",

@@ -3,14 +3,16 @@
     python -m benchmarks.variance_reduction runs/variance images.root=data
     python -m benchmarks.variance_reduction runs/variance images.root=data --study cluttered_60x60 --seeds 0 1 2
 
-The runs are ordinary runs of ``ram.train``, in folders STUDY/BASELINE/SEED. Finished runs are kept, so that the command
-can be repeated after an interruption.
+The runs are ordinary runs of ``ram.train``, in folders STUDY/BASELINE/SEED. After an interruption the same command
+continues: finished runs are kept, and unfinished ones are resumed from their last checkpoint. With several rollouts of
+an image, fewer distinct images are seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -20,6 +22,7 @@ from statistics import mean, stdev
 
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, ScalarFormatter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.timing import show
@@ -57,9 +60,10 @@ def main() -> None:
         for seed in arguments.seeds:
             for baseline in _BASELINES:
                 _train(study, baseline, seed, arguments.folder, arguments.options)
-    curves = {study: _read(arguments.folder / study) for study in studies}
+    records = {study: _records(arguments.folder / study, arguments.seeds) for study in studies}
+    curves = {study: {name: _curves(paths) for name, paths in found.items()} for study, found in records.items()}
     for study in studies:
-        _show(study, arguments.folder / study, curves[study])
+        _show(study, records[study], curves[study])
     _plot(curves, arguments.plot or arguments.folder / "variance.png")
 
 
@@ -71,9 +75,10 @@ def _train(study: str, baseline: str, seed: int, folder: Path, options: Sequence
     episodes, steps, given = _STUDIES[study]
     rollouts, chosen = _BASELINES[baseline]
     command = [sys.executable, "-m", "ram.train"]
-    if (run / "checkpoints").exists():
+    if (run / "checkpoints" / "last.pt").exists():
         command.append(f"resume={run}")
     else:
+        shutil.rmtree(run, ignore_errors=True)  # stopped before its first checkpoint
         images = episodes // rollouts
         period = steps / _NUM_POINTS / (_TRAINING_IMAGES // images)  # in epochs
         command += [*given, *chosen, f"task.batch_size={images}", f"task.rollouts_per_image={rollouts}"]
@@ -92,35 +97,39 @@ def _folder(study: Path, baseline: str) -> Path:
     return study / baseline.replace(",", "").replace(" ", "_")
 
 
-def _finished(study: Path, baseline: str) -> list[Path]:
-    """Returns the records of the finished runs with a baseline."""
-    return sorted(_folder(study, baseline).glob("*/metrics.json"))
+def _records(study: Path, seeds: Sequence[int]) -> dict[str, list[Path]]:
+    """Returns the metrics.json of the runs by baseline."""
+    return {name: [_folder(study, name) / str(seed) / "metrics.json" for seed in seeds] for name in _BASELINES}
 
 
-def _read(folder: Path) -> dict[str, dict[str, list[_Curve]]]:
-    """Reads the curves of all finished runs, by baseline and metric."""
-    curves: dict[str, dict[str, list[_Curve]]] = {}
-    for baseline in _BASELINES:
-        curves[baseline] = defaultdict(list)
-        for record in _finished(folder, baseline):
-            events = EventAccumulator(str(record.parent), size_guidance={"scalars": 0})
-            events.Reload()
-            for metric in (_ERROR, _RATIO):
-                by_step = {event.step: event.value for event in reversed(events.Scalars(metric))}
-                curves[baseline][metric].append(sorted(by_step.items()))
+def _curves(records: Sequence[Path]) -> dict[str, list[_Curve]]:
+    """Reads the curves of runs by metric."""
+    curves = defaultdict(list)
+    for record in records:
+        events = EventAccumulator(str(record.parent), size_guidance={"scalars": 0})
+        events.Reload()
+        for metric in (_ERROR, _RATIO):
+            # At the end the best value is logged again at the last step.
+            by_step = {event.step: event.value for event in reversed(events.Scalars(metric))}
+            curves[metric].append(sorted(by_step.items()))
     return curves
 
 
-def _show(study: str, folder: Path, curves: Mapping[str, Mapping[str, Sequence[_Curve]]]) -> None:
-    """Prints the final errors and the mean gradient variance of every baseline."""
+def _show(
+    study: str, records: Mapping[str, Sequence[Path]], curves: Mapping[str, Mapping[str, Sequence[_Curve]]]
+) -> None:
+    """Prints the error at the best validation error and the mean variance ratio of every baseline."""
     rows = []
-    for baseline, metrics in curves.items():
-        records = [json.loads(record.read_text()) for record in _finished(folder, baseline)]
-        values = [[record[name] for record in records] for name in ("validation/error", "test/error", "seconds")]
-        ratio = [mean(value for _, value in curve[len(curve) // 2 :]) for curve in metrics[_RATIO]]
+    for baseline, paths in records.items():
+        metrics = [json.loads(path.read_text()) for path in paths]
+        values = [[record[name] for record in metrics] for name in ("validation/error", "test/error", "seconds")]
+        ratio = [mean(value for _, value in curve[len(curve) // 2 :]) for curve in curves[baseline][_RATIO]]
         rows.append([baseline, *(_spread(each) for each in (*values[:2], ratio)), f"{mean(values[2]):.0f}"])
     header = ["baseline", "validation error, %", "test error, %", "variance ratio, second half", "seconds"]
-    note = "The ratio of the variance of the policy gradient to that with the best constant baseline."
+    note = (
+        "Errors of the best checkpoint. The ratio is that of the variance of the policy gradient to the variance with "
+        "the best constant\nbaseline and one rollout of each image, at an equal number of episodes."
+    )
     show(study, header, rows, note)
 
 
@@ -141,6 +150,8 @@ def _plot(studies: Mapping[str, Mapping[str, Mapping[str, Sequence[_Curve]]]], p
                 axes.plot(steps, list(map(mean, values)), color=color, linewidth=1.4, label=baseline)
                 axes.fill_between(steps, list(map(min, values)), list(map(max, values)), color=color, alpha=0.15)
             axes.set(yscale="log", xlabel="training step")
+            axes.yaxis.set_major_formatter(ScalarFormatter())
+            axes.yaxis.set_minor_formatter(NullFormatter())
             axes.set_title(f"{study}: {label}", loc="left", fontsize=9)
             axes.spines[["top", "right"]].set_visible(False)
         row[0].axhline(1, color="#888888", linewidth=0.8, linestyle=":")
