@@ -53,10 +53,10 @@ def main() -> None:
             [f"{size} x {size}", *(value for cost in each.values() for value in _format(cost))]
             for size, each in costs.items()
         ],
-        f"For one image of a batch of {_NUM_ROWS}: inference in float32, one thread. RAM: {_NUM_GLIMPSES} glimpses of "
-        f"{_PATCH_SIZE} x {_PATCH_SIZE} pixels, the largest of at least\nthree quarters of the height of the image, and a coarse view. "
-        "Operations are\nmultiplications and additions of matrix products "
-        "and convolutions; the averages of pixels are timed only.",
+        f"For one image of a batch of {_NUM_ROWS}: inference in float32, one thread. RAM: {_NUM_GLIMPSES} glimpses, "
+        f"the finest of {_PATCH_SIZE} x {_PATCH_SIZE} pixels,\nthe largest of at least three quarters of the height of the "
+        "image, and a coarse view. Operations are multiplications and\nadditions of matrix products and convolutions; "
+        "the averages of pixels are timed only.",
     )
     if arguments.plot is not None:
         _plot(costs, arguments.plot)

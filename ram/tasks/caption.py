@@ -26,11 +26,11 @@ from ram.metrics.captions import Cider, bleu, rouge_l, sentence_bleu
 from ram.metrics.pointing import entropy, pointing
 from ram.patch_classifier import PatchClassifier
 from ram.plots.captions import caption_strips
-from ram.reinforce import BaselineOutput, Rollout, reinforce
-from ram.sequence.interfaces import Memory, ModelOutput
-from ram.sequence.search import Search, index_rows, mask_special_tokens, sample
+from ram.sequence.interfaces import Memory
+from ram.sequence.search import Search, index_rows, sample
 from ram.tasks import Artifact, StepResult, substate
 from ram.tasks.corpus import CorpusTask, answer_loss, cross_entropy
+from ram.tasks.self_critical import self_critical_loss
 
 Monitor = Literal["cider", "bleu_4", "correct", "perplexity"]
 Reward = Literal["cider", "bleu"]
@@ -346,32 +346,6 @@ class CaptionTask(CorpusTask[Captions]):
         model.load_state_dict(substate(state, "model."))
         corpus, search = arguments["corpus"], arguments["search"] or Search()
         return ImageCaptioner(model, vocabulary, shape, corpus, search, arguments["device"])
-
-
-def self_critical_loss(
-    output: ModelOutput, targets: Tensor, reward: Tensor, greedy_reward: Tensor, group: Tensor
-) -> Tensor:
-    """Computes the REINFORCE loss of sampled captions, with the reward of the greedy caption as baseline.
-
-    It is a sum over all tokens divided by their number (Rennie et al. 2017, equation 7).
-
-    Args:
-        output: the model's output on B sampled captions.
-        targets: (B, T) int64, their token ids, with the end symbol; IGNORE_INDEX after it.
-        reward: (B,), of the sampled captions.
-        greedy_reward: (B,), of the greedy captions of the same images.
-        group: (B,) int64, the index of each caption's image.
-    """
-
-    def greedy_baseline(rollout: Rollout, returns: Tensor) -> BaselineOutput:
-        return BaselineOutput(greedy_reward.expand_as(returns), returns.new_zeros(()))
-
-    log_prob, mask = -cross_entropy(mask_special_tokens(output.logits), targets), targets != IGNORE_INDEX
-    last_step_reward = F.pad(reward[None], (0, 0, targets.shape[1] - 1, 0))  # (T, B)
-    features = output.features.transpose(0, 1)
-    rollout = Rollout(features, log_prob.mT, mask.mT, mask.mT, last_step_reward, group)
-    count = mask.sum()
-    return global_mean(reinforce(rollout, greedy_baseline).policy_loss * len(reward) / count, count)
 
 
 def _check_options(gamma: float, reward: Any, augmentation: Any, **weights: float) -> None:

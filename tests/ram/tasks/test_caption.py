@@ -29,7 +29,8 @@ from ram.sequence.context import CrossAttention
 from ram.sequence.embedding import TokenEmbedding
 from ram.sequence.interfaces import ModelOutput
 from ram.sequence.search import SPECIAL_TOKENS
-from ram.tasks.caption import CaptionTask, self_critical_loss
+from ram.tasks.caption import CaptionTask
+from ram.tasks.self_critical import self_critical_loss
 from ram.tasks.translate import Search
 
 SIDES = ("left", "right")
