@@ -54,7 +54,7 @@ def main() -> None:
             for size, each in costs.items()
         ],
         f"For one image of a batch of {_NUM_ROWS}: inference in float32, one thread. RAM: {_NUM_GLIMPSES} glimpses, "
-        f"the finest of {_PATCH_SIZE} x {_PATCH_SIZE} pixels,\nthe largest of at least three quarters of the height of the "
+        f"the finest of {_PATCH_SIZE} x {_PATCH_SIZE} pixels,\nthe largest at least three quarters as high as the "
         "image, and a coarse view. Operations are multiplications and\nadditions of matrix products and convolutions; "
         "the averages of pixels are timed only.",
     )
