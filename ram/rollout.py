@@ -55,7 +55,6 @@ class GlimpseRollout(Rollout):
         actions: the T actions sent to the environment.
         patch_features: (T, B, D), h_g of each look; with gradient.
         labels: (B,) or (B, A) int64, of the images; None as ``logits``.
-        goal: (B,) int64, the class to search for; None where there is none.
         target: (B, 4), the box of the target object as left, top, right and bottom; None where there is none.
     """
 
@@ -69,7 +68,6 @@ class GlimpseRollout(Rollout):
     actions: Sequence[Mapping[str, Tensor]]
     patch_features: Tensor
     labels: Tensor | None
-    goal: Tensor | None
     target: Tensor | None
 
     def entropy(self) -> Tensor:
@@ -146,11 +144,7 @@ def run_episode(
     without_autocast = torch.autocast(env.device.type, enabled=False)  # patches, locations and rewards stay float32
     with without_autocast:
         observation, info = env.reset(options=options)
-    annotations = {
-        "labels": info["label"] if env.answer_schedule.is_supervised else None,
-        "goal": observation.get("goal"),
-        "target": info.get("target"),
-    }
+    labels, target = info["label"] if env.answer_schedule.is_supervised else None, info.get("target")
     active = torch.ones_like(info["index"], dtype=torch.bool)
     numbers = torch.arange(env.num_glimpses, device=active.device)
     unroll, steps, actions = agent.unroll(env.num_glimpses), list[_Step](), list[_Action]()
@@ -159,7 +153,7 @@ def run_episode(
         with torch.no_grad():  # choices are scored at the end, all steps at once
             sample = choose(location(output.features, numbers[number]), "location", number)
             step = {"location": observation["location"], "active": active, "sample": sample}
-            action = _act(agent, env, output, annotations["labels"], number, choose, step)
+            action = _act(agent, env, output, labels, number, choose, step)
         with without_autocast:
             observation, step["reward"], terminated, _, info = env.step(action)
         step["moved"] = active = ~terminated
@@ -167,7 +161,7 @@ def run_episode(
         actions.append(action)
         if not env.answer_schedule.is_common and not active.any():
             break
-    return _score(agent, env, location, unroll, steps, actions, annotations)
+    return _score(agent, env, location, unroll, steps, actions, labels, target)
 
 
 def _act(
@@ -216,12 +210,10 @@ def _score(
     unroll: Unroll,
     steps: list[_Step],
     actions: list[_Action],
-    annotations: dict[str, Tensor | None],
+    labels: Tensor | None,
+    target: Tensor | None,
 ) -> GlimpseRollout:
-    """Stacks the steps of an episode and computes the log-probabilities of its choices, with gradient.
-
-    ``annotations`` has the labels, goal and target of the rollout.
-    """
+    """Stacks the steps of an episode and computes the log-probabilities of its choices, with gradient."""
     names = dict.fromkeys(name for step in steps for name in step)
     stacked = {name: torch.stack([step[name] for step in steps if name in step]) for name in names}
     features, action_features, patch_features = unroll.features()
@@ -254,9 +246,8 @@ def _score(
         group=torch.arange(env.num_envs, device=features.device) // env.rollouts_per_image,
         actions=actions,
         patch_features=patch_features,
-        labels=annotations["labels"],
-        goal=annotations["goal"],
-        target=annotations["target"],
+        labels=labels,
+        target=target,
     )
 
 

@@ -76,9 +76,9 @@ class GlimpseTask(Task):
         batch_size: distinct images per step, over all processes.
         rollouts_per_image: episodes per image and step.
         gamma: discount factor, in [0, 1].
-        patch_reward: weight of an additional reward of each location: the log-probability, in nats, of the label, or
-            of the goal, given the next patch alone, at least -4; see :class:`ram.patch_classifier.PatchClassifier`. It
-            is not part of the return of earlier choices. 0 for no such reward.
+        patch_reward: weight of an additional reward of each location: the log-probability, in nats, of the label given
+            the next patch alone, at least -4; see :class:`ram.patch_classifier.PatchClassifier`. It is not part of the
+            return of earlier choices. 0 for no such reward.
         weights: weights of the loss terms.
         compile: compile the agent's step with torch.compile.
         seed: of weights, batches, first locations and policy noise.
@@ -130,14 +130,11 @@ class GlimpseTask(Task):
         check_weight("task.patch_reward", weight)
         if not weight:
             return None
-        num_labels = self.env.interface["num_goals"]
-        if self.env.answer_schedule.is_supervised:
-            num_labels = self.env.interface["num_classes"]
-        if not num_labels:
-            raise InputError("task.patch_reward needs labels or goals: set task.patch_reward=0.")
+        if not self.env.answer_schedule.is_supervised:
+            raise InputError("task.patch_reward needs answers that are classes: set task.patch_reward=0.")
         if self.env.stop:  # log-probabilities are negative
             raise InputError("task.patch_reward would reward stops: set env.stop=false or task.patch_reward=0.")
-        return PatchClassifier(self.agent.glimpse.patch_features, num_labels, weight)
+        return PatchClassifier(self.agent.glimpse.patch_features, self.env.interface["num_classes"], weight)
 
     def _fit_input_scales(self) -> None:
         """Fits the scales of the agent's inputs to the training split, independently of the batch size."""
@@ -181,12 +178,11 @@ class GlimpseTask(Task):
     def _patch_log_prob(self, rollout: GlimpseRollout) -> Tensor | None:
         """Returns the log-probability of the label given each patch alone, if it is rewarded: (T, B), with gradient.
 
-        Where there are several labels, it is that of the answer that is due next; where there is none, the goal. 0
-        after the end of an episode.
+        Where there are several labels, it is that of the answer that is due next. 0 after the end of an episode.
         """
         if self.patch_classifier is None:
             return None
-        labels, active = rollout.goal if rollout.labels is None else rollout.labels, rollout.active
+        labels, active = rollout.labels, rollout.active
         assert labels is not None
         if labels.ndim == 2:
             answers = torch.arange(len(active), device=active.device) // self.env.answer_schedule.glimpses_per_answer

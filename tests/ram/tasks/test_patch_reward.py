@@ -12,8 +12,6 @@ from torch import Tensor
 from envs import GlimpseSensor, GlimpseVectorEnv, InputError
 from envs.catch import Catch, Caught
 from envs.images import ImageSet
-from envs.images.canvas import Canvas
-from envs.rewards.targets import HitTarget
 from envs.splits import IGNORE_INDEX
 from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
@@ -76,16 +74,6 @@ def test_the_label_is_that_of_the_answer_that_is_due_next() -> None:
     torch.testing.assert_close(immediate[:3], torch.where(due[1:] == IGNORE_INDEX, 0, expected[1:]))
 
 
-def test_the_label_of_a_search_is_the_goal() -> None:
-    scenes = partial(Canvas, random_images(), size=24, num_objects=2, target_type="search")
-    env = partial(GlimpseVectorEnv, scenes(), GlimpseSensor(4), num_glimpses=3, answer=None, reward=HitTarget())
-    task = GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, patch_reward=1.0)
-    rollout = rollout_of(task)
-    assert rollout.labels is None and rollout.goal is not None
-    expected = patch_log_prob_of(task, rollout, rollout.goal.expand(3, 8))
-    torch.testing.assert_close(task._patch_log_prob(rollout), expected)
-
-
 def test_the_patch_loss_trains_the_patch_features_and_the_classifier() -> None:
     task = build_task(patch_reward=1.0)
     task._patch_log_prob(rollout_of(task)).sum().backward()
@@ -116,7 +104,7 @@ def test_invalid_rewards_are_refused(reward: float) -> None:
 
 def test_scenes_without_labels_are_refused() -> None:
     env = partial(GlimpseVectorEnv, Catch(size=8), num_glimpses=7, glimpses_per_answer=1, reward=Caught())
-    with pytest.raises(InputError, match=r"^task\.patch_reward needs labels or goals"):
+    with pytest.raises(InputError, match=r"^task\.patch_reward needs answers that are classes"):
         GlimpseTask(env, RecurrentAttention, NoBaseline, batch_size=8, patch_reward=1.0)
 
 
