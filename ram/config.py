@@ -23,6 +23,7 @@ from envs.validation import check_integer
 
 _PACKAGES = ("torch", "ram", "envs")
 _HYDRA_KEYS = ("_target_", "_partial_")
+_MAX_SEED = 2**31
 _TYPE_NAMES = {type(None): "null", int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
 
@@ -57,13 +58,12 @@ def check(config: DictConfig) -> None:
     for name, value in _walk(plain):
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, got {value}.")
-    try:
-        torch.empty(0, device=plain.get("device"))
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device={plain.get('device')} cannot be used: {str(error).splitlines()[0]}") from error
+    _check_device(plain.get("device"))
     if not isinstance(plain.get("init"), str | None):
         raise InputError(f"init must be null or the folder of a run, got {plain['init']!r}.")
     check_integer("seed", plain.get("seed"), 0)
+    if plain["seed"] >= _MAX_SEED:
+        raise InputError(f"seed must be below {_MAX_SEED}, got {plain['seed']}.")
     check_integer("num_threads", plain.get("num_threads"), 1)
     if plain.get("num_processes", 1) != "auto":
         check_integer("num_processes", plain.get("num_processes", 1), 1)
@@ -72,6 +72,18 @@ def check(config: DictConfig) -> None:
         for name, node in _walk(plain[group], str(group)):
             if isinstance(node, dict) and "_target_" in node:
                 _check_options(name, node)
+
+
+def _check_device(name: Any) -> None:
+    """Raises InputError if there is no device of this name."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        try:
+            torch.device(name)
+        except (RuntimeError, TypeError):
+            raise InputError(f"device={name} is not the name of a device, such as cpu, cuda or cuda:1.") from error
+        raise InputError(f"device={name} cannot be used: torch finds no such device here; set device=cpu.") from error
 
 
 def _root_options(config: DictConfig) -> set[str]:
@@ -163,6 +175,8 @@ def _fits_type(value: Any, hint: Any) -> bool:
         return any(_fits_type(value, each) for each in arguments)
     if origin is Literal:
         return value in arguments
+    if hint is torch.Tensor:  # as for the learning rate of torch's optimizers
+        return False
     if origin is tuple:
         return isinstance(value, list) and len(value) == len(arguments) and all(map(_fits_type, value, arguments))
     return hint not in _TYPE_NAMES or type(value) is hint or (hint is float and type(value) is int)
@@ -171,7 +185,7 @@ def _fits_type(value: Any, hint: Any) -> bool:
 def _describe_type(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(map(_describe_type, arguments))
+        return " or ".join(_describe_type(each) for each in arguments if each is not torch.Tensor)
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -10,6 +12,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
@@ -17,6 +20,7 @@ from envs.errors import InputError
 from ram.config import check, config_folder
 from ram.training import processes
 from ram.training.command_line import assignments, format_metrics, import_from_current_folder, report_errors
+from ram.training.hydra_errors import explain
 from ram.training.job import earlier_config, resume, start
 from ram.training.run_folder import RunFolder
 from ram.training.trainer import TrainingStopped
@@ -61,7 +65,14 @@ def main() -> None:
 def _run_command(arguments: list[str]) -> None:
     if not any(argument.startswith(("resume=", "repeat=")) for argument in arguments):
         _failed.clear()
-        _compose()
+        for argument in arguments:
+            if re.match(r"[+~]*(=|$)", argument):
+                raise InputError(f"{argument} is not of the form NAME=VALUE.")
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors are raised and explained here
+        try:
+            _compose()
+        except HydraException as error:
+            raise explain(error, arguments) from error
         if _failed:
             sys.exit(f"Error: {len(_failed)} of the jobs failed: {', '.join(_failed)}.")
         return
