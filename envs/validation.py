@@ -95,6 +95,8 @@ def parse_tensor(name: str, value: Any, device: torch.device | None = None, copy
     if isinstance(value, Tensor):
         value = value.detach() if value.requires_grad else value
         return value if device is None or value.device == device else value.to(device)
+    if isinstance(value, str):
+        raise InputError(f"{name} must be an array of numbers, got {value!r}.")
     try:
         array = np.array(value, copy=copy or None)
         if not (array.dtype.isnative and array.flags.carray):
@@ -113,8 +115,10 @@ def parse_images(name: str, value: Any) -> Tensor:
     if not images.is_floating_point():
         raise InputError(f"{name} must be uint8, or floating point in [0, 1], got {shape_and_dtype(images)}.")
     if not ((images >= 0) & (images <= 1)).all():  # false for NaN as well
+        if images.isnan().any():
+            raise InputError(f"{name} contains NaN: remove the image, or replace the values.")
         raise InputError(
-            f"{name} must be in [0, 1] without NaN if it is floating point, but ranges from {float(images.min()):g} to "
+            f"{name} must be in [0, 1] if it is floating point, but ranges from {float(images.min()):g} to "
             f"{float(images.max()):g}: divide by the highest possible value, or pass uint8."
         )
     return images.float()

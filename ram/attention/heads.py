@@ -52,6 +52,7 @@ class Attention(nn.Module):
         super().__init__()
         check_probability("The dropout of attention", dropout)
         self.score, self.select, self.dropout = score, select, dropout
+        self.query_size, self.key_size = score.query_size, score.key_size
         self.records: list[list[Tensor]] = []
 
     def forward(
@@ -72,7 +73,16 @@ class Attention(nn.Module):
             mask: bool, True where a key is visible; broadcasts to (B, Q, N). None shows all keys.
             step: (Q,) int64, the position of each query in its sequence; None for 0, 1, ...
             need_weights: return the weights even where a fused kernel could avoid computing them.
+
+        Raises:
+            InputError: if a shape does not fit.
         """
+        fits = query.ndim == keys.ndim == 3 and query.shape[::2] == (len(keys), self.query_size)
+        if not fits or keys.shape[2] != self.key_size or values.shape[:2] != keys.shape[:2]:
+            raise InputError(
+                f"Attention needs queries (B, Q, {self.query_size}), keys (B, N, {self.key_size}) and values "
+                f"(B, N, D); got {tuple(query.shape)}, {tuple(keys.shape)} and {tuple(values.shape)}."
+            )
         return self.attend(query, *self.project(keys, values), mask, step, need_weights)
 
     def project(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,7 +149,7 @@ class MultiHeadAttention(Attention):
         super().__init__(score(head_size, head_size), select(head_size), dropout)
         key_size = query_size if key_size is None else key_size
         value_size = key_size if value_size is None else value_size
-        self.num_heads = num_heads
+        self.num_heads, self.query_size, self.key_size = num_heads, query_size, key_size
         self.query = nn.Linear(query_size, query_size, bias=False)
         self.key = nn.Linear(key_size, query_size, bias=False)
         self.value = nn.Linear(value_size, query_size, bias=False)

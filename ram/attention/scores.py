@@ -26,6 +26,7 @@ class Score(nn.Module):
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
+        self.query_size, self.key_size = query_size, key_size
         if self.same_size and query_size != key_size:
             raise InputError(
                 f"The score {type(self).__name__} needs queries and keys of equal width, got {query_size} "

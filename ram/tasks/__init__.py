@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from envs.errors import InputError
 from envs.splits import Split
 
 
@@ -119,6 +120,12 @@ class Task(nn.Module, ABC):
     def pictures(self, split: Split) -> Mapping[str, Artifact]:
         """Returns artifacts of a split by file name."""
         return {}
+
+
+def check_classes(classes: Sequence[str]) -> None:
+    """Raises InputError if all images are of one class."""
+    if len(classes) == 1:
+        raise InputError(f"All images have the label {classes[0]!r}: there must be another.")
 
 
 def noise_seed(seed: int, step: int, rank: int = 0) -> int:

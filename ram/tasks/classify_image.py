@@ -22,7 +22,7 @@ from ram.image_classifier import ImageClassifier
 from ram.inference.images import ImagePredictor
 from ram.metrics.pointing import pointing
 from ram.plots.images import classified_images
-from ram.tasks import Artifact, StepResult, Task, noise_seed, substate
+from ram.tasks import Artifact, StepResult, Task, check_classes, noise_seed, substate
 from ram.tasks.hard_attention import hard_attention_loss
 from ram.tasks.image_batches import (
     EVALUATION_ROWS,
@@ -73,6 +73,7 @@ class ClassifyImageTask(Task):
         splits: list[Split] = ["train", "validation", "test"]
         self._scenes: dict[Split, SceneSet] = {split: load_split(source, split, device) for split in splits}
         self.classes = self._scenes["train"].classes
+        check_classes(self.classes)
         self._batches = ImageBatches(len(self._scenes["train"]), batch_size, self._row_seed, self.device)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
         first = torch.linspace(0, len(self._scenes["train"]) - 1, SCALE_IMAGES, device=self.device).long()

@@ -27,7 +27,7 @@ from ram.patch_classifier import PatchClassifier
 from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.reinforce import Estimate, estimator_variances, masked_mean, policy_gradients, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
-from ram.tasks import Animation, Artifact, StepResult, Task, substate
+from ram.tasks import Animation, Artifact, StepResult, Task, check_classes, substate
 from ram.tasks.image_batches import (
     EVALUATION_ROWS,
     EVALUATION_SEED,
@@ -110,6 +110,8 @@ class GlimpseTask(Task):
         self._build = env
         share, self._weight = world().share(batch_size), world().weight(batch_size)
         self.env = self._env("train", len(share) * rollouts_per_image, rollouts_per_image, share.start)
+        if self.env.answer_schedule.is_supervised:
+            check_classes(self.env.classes)
         self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
         self._batches = ImageBatches(len(self.env.scenes), batch_size, self._row_seed, self.device)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size

@@ -1,6 +1,7 @@
 """Attention layers: equality with their formulas, gradients, and invalid options."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from ram.attention import (
     causal_mask,
     padding_mask,
 )
-from ram.attention.scores import Additive, Dot, ScaledDot
+from ram.attention.scores import Additive, Dot, General, ScaledDot
 from ram.attention.selection import (
     Hard,
     Soft,
@@ -275,3 +276,24 @@ def test_num_heads_must_divide_the_width(num_heads: int) -> None:
 def test_fixed_attention_needs_a_query() -> None:
     with pytest.raises(InputError, match="num_queries must be at least 1, got 0"):
         FixedAttention(4, num_queries=0)
+
+
+@pytest.mark.parametrize(
+    ("query", "keys", "values"),
+    [
+        ((2, 3, 4), (2, 7, 5), (2, 7, 5)),
+        ((2, 3, 5), (2, 7, 6), (2, 7, 6)),
+        ((2, 3, 4), (2, 7, 6), (2, 6, 6)),
+        ((3, 4), (2, 7, 6), (2, 7, 6)),
+        ((1, 3, 4), (2, 7, 6), (2, 7, 6)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(
+    query: tuple[int, ...], keys: tuple[int, ...], values: tuple[int, ...]
+) -> None:
+    expected = (
+        rf"^Attention needs queries \(B, Q, 4\), keys \(B, N, 6\) and values \(B, N, D\); got {re.escape(str(query))}, "
+    )
+    for attention in (Attention(General(4, 6), Soft(4)), MultiHeadAttention(4, 6, num_heads=2)):
+        with pytest.raises(InputError, match=expected):
+            attention(torch.zeros(query), torch.zeros(keys), torch.zeros(values))

@@ -1,5 +1,6 @@
 """Predictions of trained glimpse agents."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -57,8 +58,14 @@ def test_predictions_do_not_depend_on_the_other_images() -> None:
     assert len(other_size.label) == 2
     with pytest.raises(InputError, match=r"\(N, 1, H, W\)"):
         model.predict(torch.zeros(2, 3, 10, 10))
-    with pytest.raises(InputError, match=r"in \[0, 1\] without NaN"):
+    with pytest.raises(InputError, match=r"in \[0, 1\] if it is floating point"):
         model.predict(255 * images.images)
+    with pytest.raises(
+        InputError, match=r"^The argument images contains NaN: remove the image, or replace the values\.$"
+    ):
+        model.predict(images.images * math.nan)
+    with pytest.raises(InputError, match=r"^The argument images must be an array of numbers, got 'abc'\.$"):
+        model.predict("abc")
 
 
 @pytest.mark.parametrize(

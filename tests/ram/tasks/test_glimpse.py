@@ -282,3 +282,8 @@ def _error_after_training(policy: object) -> float:
 def test_the_location_policy_is_learned() -> None:
     assert _error_after_training(partial(LocationNetwork, std=0.7)) < 15
     assert _error_after_training(RandomLocation) > 30
+
+
+def test_images_of_one_class_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^All images have the label 'a': there must be another\.$"):
+        build_task(images=random_images(classes=1))
