@@ -47,7 +47,8 @@ def _train(function: Callable[..., dict[str, Any]], config: DictConfig, run: Run
     """Starts or resumes a run in as many processes as the configuration says, and prints its metrics."""
     check(config)
     config.num_processes = processes.resolve_num_processes(config)
-    record = processes.run(config.num_processes, function, config, run, *arguments)
+    with run.locked():
+        record = processes.run(config.num_processes, function, config, run, *arguments)
     shown = {name: value for name, value in record.items() if name != "higher_is_better"}
     print(f"{format_metrics(shown)}\n  {run.path}")
 
@@ -73,6 +74,10 @@ def _run_command(arguments: list[str]) -> None:
             _compose()
         except HydraException as error:
             raise explain(error, arguments) from error
+        except OSError as error:  # Hydra creates the run folder
+            if error.filename is None:
+                raise
+            raise InputError(f"{error.filename} cannot be written: {error.strerror}.") from error
         if _failed:
             sys.exit(f"Error: {len(_failed)} of the jobs failed: {', '.join(_failed)}.")
         return

@@ -109,11 +109,12 @@ class GlimpseTask(Task):
         self._row_seed, self.device = first_row_seed(seed), torch.device(device)
         self._build = env
         share, self._weight = world().share(batch_size), world().weight(batch_size)
+        # The batch size is checked before anything of this size is allocated.
+        self._batches = ImageBatches(len(self._env("train", 1).scenes), batch_size, self._row_seed, self.device)
         self.env = self._env("train", len(share) * rollouts_per_image, rollouts_per_image, share.start)
         if self.env.answer_schedule.is_supervised:
             check_classes(self.env.classes)
         self._evaluation_envs: dict[Split, GlimpseVectorEnv] = {}
-        self._batches = ImageBatches(len(self.env.scenes), batch_size, self._row_seed, self.device)
         self.steps_per_epoch, self.examples_per_step = self._batches.steps_per_epoch, batch_size
         # With early stopping the return, not the error, includes the cost of glimpses.
         self.monitor = "error" if self.env.answer_schedule.is_supervised and not self.env.stop else "return"

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import InputError
 from ram import published
 from ram.config import build, check
 from ram.training import checkpoint
+
+_LOCK, _OWNER = ".lock", ".owner"
+"""Files of :meth:`RunFolder.locked`: of the lock, and with the name of the process that has it."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +39,33 @@ class RunFolder:
         """Creates an empty folder. Raises :class:`InputError` if it already contains files."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            used = any(path.iterdir())
+            used = any(each.name not in (_LOCK, _OWNER) for each in path.iterdir())
         except OSError as error:
             raise InputError(f"The run folder {path} cannot be created: {error.strerror}.") from error
         if used:
             raise InputError(f"The run folder {path} is already in use: name another, or resume={path}.")
         return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Reserves the folder for this process until the context ends or the process dies; creates it if necessary.
+
+        Raises:
+            InputError: if another process has reserved it, or it cannot be written.
+        """
+        lock, owner = FileLock(self.path / _LOCK), self.path / _OWNER
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0)
+            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        except Timeout as error:
+            raise InputError(f"The run folder {self.path} is in use by {owner.read_text()}: stop it.") from error
+        except OSError as error:
+            raise InputError(f"The run folder {self.path} cannot be written: {error.strerror}.") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -30,6 +30,7 @@ MISTAKES = {
     "device=gpu": "device=gpu is not the name of a device, such as cpu, cuda or cuda:1.",
     "device=cuda:7": "device=cuda:7 cannot be used: torch finds no such device here; set device=cpu.",
     "seed=12345678901234567890": "seed must be below 2147483648, got 12345678901234567890.",
+    "task.batch_size=100000000": "task.batch_size (100000000) is larger than the training split (40000 images).",
     "seed=-1": "seed must be a whole number of at least 0, got -1.",
 }
 
