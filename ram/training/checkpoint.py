@@ -17,6 +17,7 @@ from torch import nn
 from envs.errors import InputError
 from ram import published
 
+_NUM_NAMED = 3  # differences in an error
 _TRAINING_ONLY = ("baseline.", "patch_classifier.")
 """Names of the networks of tasks that only training uses."""
 
@@ -90,10 +91,28 @@ def load_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
 
 
 def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """Loads a state into a module. Raises :class:`InputError` if it does not fit."""
+    """Loads a state into a module. Raises :class:`InputError` if it does not fit, and names what differs."""
     try:
         module.load_state_dict(state)
     except InputError as error:
         raise InputError(f"{path} does not fit: {error}") from error
     except (RuntimeError, KeyError) as error:
-        raise InputError(f"{path} does not fit this model: it belongs to a run with another configuration.") from error
+        differences = _differences(module.state_dict(), state)
+        more = f" and {len(differences) - _NUM_NAMED} others" if len(differences) > _NUM_NAMED else ""
+        named = "; ".join(differences[:_NUM_NAMED]) or str(error).splitlines()[0].strip("'\"")
+        raise InputError(f"{path} does not fit this model: {named}{more}.") from error
+
+
+def _differences(own: dict[str, Any], saved: dict[str, Any]) -> list[str]:
+    """Returns what differs between the tensors of two states: their shapes, or that one state has no such tensor."""
+    shapes = [
+        {name: tuple(value.shape) for name, value in state.items() if isinstance(value, torch.Tensor)}
+        for state in (own, saved)
+    ]
+    return [
+        f"{name} is {' but '.join(f'{shape[name]} {place}' for shape, place in found)}"
+        if len(found := [(s, p) for s, p in zip(shapes, ("here", "there"), strict=True) if name in s]) == 2
+        else f"{name} exists only {found[0][1]}"
+        for name in dict.fromkeys([*shapes[0], *shapes[1]])
+        if shapes[0].get(name) != shapes[1].get(name)
+    ]

@@ -25,6 +25,21 @@ from ram.training.run_folder import RunFolder
 from ram.training.tracker import Tracker
 from ram.training.trainer import Progress, Trainer
 
+_ARCHITECTURE = (
+    *(
+        "sensor.",
+        "glimpse.",
+        "core.",
+        "policy._target_",
+        "policy.hidden_size",
+        "env.context_size",
+        "encoder.",
+        "decoder.",
+    ),
+    *("image_encoder.", "pooling.", "task._target_", "task.agent.", "task.model."),
+)
+"""Beginnings of the names of options on which the shapes of the weights may depend."""
+
 _OVERRIDES = (
     "trainer.max_epochs",
     "trainer.max_steps",
@@ -93,9 +108,20 @@ class Job:
         return self.train(run)
 
     def _load_initial_weights(self) -> None:
-        if self.config.init is not None:
-            path = RunFolder.open(Path(self.config.init)).best
-            checkpoint.load_weights(self.task, checkpoint.load(path, self.config.device), path)
+        if self.config.init is None:
+            return
+        run = RunFolder.open(Path(self.config.init))
+        try:
+            checkpoint.load_weights(self.task, checkpoint.load(run.best, self.config.device), run.best)
+        except InputError as error:
+            theirs = flatten(run.read_config())
+            differing = [
+                f"{name}={value} ({theirs[name]})"
+                for name, value in flatten(self.config).items()
+                if name.startswith(_ARCHITECTURE) and value != theirs.get(name, value)
+            ]
+            options = f" Options that differ, with those of the run: {', '.join(differing)}." if differing else ""
+            raise InputError(f"{error}{options}") from error
 
     def train(self, run: RunFolder, start: int | None = None) -> dict[str, Any]:
         """Trains, evaluates the best weights on the test split, and writes all records.

@@ -178,6 +178,8 @@ def test_initial_weights_that_do_not_fit_are_refused_before_the_folder_is_used(
     first = train_run("trainer.max_steps=1")
     message = refusal(train, *SMALL, f"init={first}", "core.size=8", "hydra.run.dir=runs/b")
     assert message.startswith(f"Error: {first}/checkpoints/best.pt does not fit this model: ")
+    assert "agent.core.layers.0.hidden.weight is (8, 8) here but (" in message
+    assert message.endswith(" Options that differ, with those of the run: core.size=8 (16).")
     texts = ["experiment=negation", "corpus.size=64", "encoder.size=8", f"init={first}", "hydra.run.dir=runs/b"]
     assert "the checkpoint has no words of a corpus" in refusal(train, *texts)
     assert "runs/c is not the folder of a run" in refusal(train, *SMALL, "init=runs/c")
