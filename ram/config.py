@@ -55,7 +55,7 @@ def check(config: DictConfig) -> None:
     allowed = _root_options(config)
     for unknown in map(str, plain.keys() - allowed):
         raise InputError(f"{unknown} is not an option of the configuration; it has {', '.join(sorted(allowed))}.")
-    for name, value in _walk(plain):
+    for name, value in walk(plain):
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, got {value}.")
     _check_device(plain.get("device"))
@@ -69,7 +69,7 @@ def check(config: DictConfig) -> None:
         check_integer("num_processes", plain.get("num_processes", 1), 1)
     # env and task last: they refer to the other groups, whose options should be named as the user gave them.
     for group in sorted(plain, key=lambda name: ("env", "task").index(name) if name in ("env", "task") else -1):
-        for name, node in _walk(plain[group], str(group)):
+        for name, node in walk(plain[group], str(group)):
             if isinstance(node, dict) and "_target_" in node:
                 _check_options(name, node)
 
@@ -97,7 +97,7 @@ def _root_options(config: DictConfig) -> set[str]:
     names = [str(name) for entry in defaults if isinstance(entry, DictConfig) for name in entry]
     # The groups of the root file have plain names; those of a task are at the root if their package is _global_.
     groups = {name.partition("@_global_.")[2] or name for name in names if "@_global_." in name or name.isidentifier()}
-    values = (str(value) for _, value in _walk(OmegaConf.to_container(config, resolve=False)))
+    values = (str(value) for _, value in walk(OmegaConf.to_container(config, resolve=False)))
     interpolated = {value.strip("${}").split(".")[0] for value in values if value.startswith("${")}
     return (groups - {"experiment"}) | interpolated | set(map(str, root)) - {"defaults", "hydra"}
 
@@ -115,15 +115,15 @@ def build(node: DictConfig, **arguments: Any) -> Any:
         raise (error.__cause__ or error) from None  # an InputError, or a defect with its traceback
 
 
-def _walk(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def walk(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yields a node and all nodes and values in it, by dotted name."""
     yield name, node
     if isinstance(node, dict):
         for key, value in node.items():
-            yield from _walk(value, f"{name}.{key}" if name else str(key))
+            yield from walk(value, f"{name}.{key}" if name else str(key))
     elif isinstance(node, list):
         for position, value in enumerate(node):
-            yield from _walk(value, f"{name}[{position}]")
+            yield from walk(value, f"{name}[{position}]")
 
 
 def _check_options(name: str, node: dict[str, Any]) -> None:
@@ -219,7 +219,7 @@ def override(config: DictConfig, options: dict[str, str], allowed: tuple[str, ..
 
 def flatten(config: DictConfig) -> dict[str, Any]:
     """Returns every option by its dotted name, without interpolations."""
-    nodes = _walk(OmegaConf.to_container(config, resolve=False))
+    nodes = walk(OmegaConf.to_container(config, resolve=False))
     return {
         name: value for name, value in nodes if not isinstance(value, dict | list) and not str(value).startswith("${")
     }

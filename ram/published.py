@@ -63,6 +63,15 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     }
 
 
+def copied_tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Returns copies of the tensors of a state: safetensors rejects tensors that share memory or are not contiguous."""
+    return {
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
 def write(path: Path, state: Mapping[str, Any], config: Mapping[str, Any], card: Mapping[str, Any]) -> None:
     """Writes a published model.
 
@@ -73,9 +82,7 @@ def write(path: Path, state: Mapping[str, Any], config: Mapping[str, Any], card:
         card: what is known of the model; ``validation`` is its metric on the validation split.
     """
     tensors = {
-        name: (value.half() if value.is_floating_point() else value).clone(memory_format=torch.contiguous_format)
-        for name, value in state.items()
-        if isinstance(value, Tensor)
+        name: value.half() if value.is_floating_point() else value for name, value in copied_tensors(state).items()
     }
     metadata = {"extra": state["_extra_state"], "config": config, "card": card}
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,15 +41,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 def save_weights(path: Path, module: nn.Module) -> None:
     """Writes the tensors of a module's state as safetensors, for other programs."""
-    state = module.state_dict()
-    # Copies: safetensors rejects tensors that share memory or are not contiguous.
-    tensors = {
-        name: value.clone(memory_format=torch.contiguous_format)
-        for name, value in state.items()
-        if isinstance(value, torch.Tensor)
-    }
     with replacing(path) as partial:
-        save_file(tensors, partial)
+        save_file(published.copied_tensors(module.state_dict()), partial)
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -105,14 +98,16 @@ def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:
 
 def _differences(own: dict[str, Any], saved: dict[str, Any]) -> list[str]:
     """Returns what differs between the tensors of two states: their shapes, or that one state has no such tensor."""
-    shapes = [
+    here, there = (
         {name: tuple(value.shape) for name, value in state.items() if isinstance(value, torch.Tensor)}
         for state in (own, saved)
-    ]
-    return [
-        f"{name} is {' but '.join(f'{shape[name]} {place}' for shape, place in found)}"
-        if len(found := [(s, p) for s, p in zip(shapes, ("here", "there"), strict=True) if name in s]) == 2
-        else f"{name} exists only {found[0][1]}"
-        for name in dict.fromkeys([*shapes[0], *shapes[1]])
-        if shapes[0].get(name) != shapes[1].get(name)
-    ]
+    )
+    found = []
+    for name in dict.fromkeys([*here, *there]):
+        if name not in there:
+            found.append(f"{name} exists only here")
+        elif name not in here:
+            found.append(f"{name} exists only there")
+        elif here[name] != there[name]:
+            found.append(f"{name} is {here[name]} here but {there[name]} there")
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -13,7 +12,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 
 from envs.errors import InputError
-from ram.config import config_folder
+from ram.config import config_folder, walk
 
 
 def explain(error: HydraException, arguments: Sequence[str]) -> InputError:
@@ -63,14 +62,6 @@ def _names(arguments: Sequence[str], wrong: str) -> set[str]:
                 config = compose("config", kept)
             except (HydraException, OSError):
                 continue
-            return names | set(_option_names(OmegaConf.to_container(config, resolve=False)))
+            options = (name for name, _ in walk(OmegaConf.to_container(config, resolve=False)))
+            return names | {name for name in options if not name.rpartition(".")[2].startswith("_")}
     return names
-
-
-def _option_names(node: Any, name: str = "") -> Iterable[str]:
-    """Yields the dotted names of all options below a node."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if not str(key).startswith("_"):
-                yield f"{name}{key}"
-                yield from _option_names(value, f"{name}{key}.")

@@ -26,17 +26,19 @@ from ram.training.tracker import Tracker
 from ram.training.trainer import Progress, Trainer
 
 _ARCHITECTURE = (
-    *(
-        "sensor.",
-        "glimpse.",
-        "core.",
-        "policy._target_",
-        "policy.hidden_size",
-        "env.context_size",
-        "encoder.",
-        "decoder.",
-    ),
-    *("image_encoder.", "pooling.", "task._target_", "task.agent.", "task.model."),
+    "core.",
+    "decoder.",
+    "encoder.",
+    "env.context_size",
+    "glimpse.",
+    "image_encoder.",
+    "policy._target_",
+    "policy.hidden_size",
+    "pooling.",
+    "sensor.",
+    "task._target_",
+    "task.agent.",
+    "task.model.",
 )
 """Beginnings of the names of options on which the shapes of the weights may depend."""
 

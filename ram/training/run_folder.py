@@ -187,6 +187,6 @@ def restore_model(run: RunFolder, config: DictConfig) -> Any:
     state = checkpoint.load(run.best, config.device)
     task = build(config.task, _partial_=True)
     try:
-        return task.func.restore(state["task"] | state["average"], task.keywords)
+        return task.func.restore(checkpoint.inference_state(state), task.keywords)
     except (RuntimeError, KeyError, TypeError) as error:
         raise InputError(f"{run.best} does not fit {run.path}/.hydra/config.yaml: restore either file.") from error
