@@ -15,7 +15,7 @@ import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from envs.errors import InputError
@@ -47,6 +47,8 @@ def check(config: DictConfig) -> None:
     """
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise InputError(f"{error.full_key} has no default: set {error.full_key}=VALUE.") from error
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         name = f"{error.full_key}: " if error.full_key else ""

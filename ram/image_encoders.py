@@ -12,6 +12,7 @@ from envs.errors import InputError
 from envs.validation import check_integer, check_positive_integers, check_probability, parse_sizes
 from ram.attention.positions import SinusoidalPositions
 from ram.initialization import InputScale, initialize_relu
+from ram.networks import convolution_blocks
 from ram.sequence.interfaces import Encoder, IdentityEncoder
 from ram.sequence.transformer import TransformerEncoder
 
@@ -44,14 +45,11 @@ class ImageEncoder(nn.Module):
 class Convolutional(ImageEncoder):
     """Blocks of two convolutions, 4 x 4 with stride 2 and 3 x 3, and learned position embeddings.
 
-    The receptive field of a cell is centered on the cell. With 3 x 3 kernels of stride 2 it would be centered on a
-    corner of the cell, and attention to a small object would peak next to it.
-
     Args:
         image_shape: (C, H, W), H and W at least 2**len(widths). Where H and W are no multiples of it, the cells are
             centered on the parts of an equal grid at the top left, and up to half a cell beside them at the bottom
             right.
-        widths: channels of every block.
+        widths: channels of every block; see :func:`ram.networks.convolution_blocks`.
         dropout: of whole channels, after every block.
         encoder: builds the sequence encoder of the cells from their size, such as self-attention.
     """
@@ -72,18 +70,10 @@ class Convolutional(ImageEncoder):
             raise InputError(
                 f"image_encoder.widths={list(widths)} needs images of at least {factor} x {factor} pixels, got {sides}."
             )
-        layers: list[nn.Module] = []
-        for width in widths:
-            for inputs, kernel, stride in ((channels, 4, 2), (width, 3, 1)):
-                layers.append(nn.Conv2d(inputs, width, kernel, stride, padding=1, bias=False))
-                layers += [nn.BatchNorm2d(width), nn.ReLU()]
-            layers.append(nn.Dropout2d(dropout))
-            channels = width
-        # With channels last, convolutions are faster on the CPU, and the cells need no transposition.
-        self.layers = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+        self.layers = convolution_blocks(channels, widths, dropout)
         self.grid = sides[0] // factor, sides[1] // factor
-        self.positions = _position_embeddings(self.grid, channels)
-        self.encoder = encoder(channels)
+        self.positions = _position_embeddings(self.grid, widths[-1])
+        self.encoder = encoder(widths[-1])
         self.output_size = self.encoder.output_size
 
     def forward(self, images: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.errors import InputError
-from envs.validation import check_choice, check_positive_integers, parse_sizes
+from envs.validation import check_choice, check_positive_integers, check_probability, parse_sizes
 from ram.initialization import InputScale, initialize_recurrent, initialize_relu, initialize_tanh
 
 State = Tensor | tuple[Tensor, Tensor]
@@ -43,7 +43,7 @@ class GlimpseNetwork(nn.Module):
         patch_features: int = 128,
         location_features: int = 128,
         output_size: int = 256,
-        convolutions: Callable[[tuple[int, ...]], PatchConvolutions] | None = None,
+        convolutions: Callable[[tuple[int, ...]], PatchConvolutions | SharedConvolutions] | None = None,
     ) -> None:
         super().__init__()
         sizes = {"patch_features": patch_features, "location_features": location_features, "output_size": output_size}
@@ -104,6 +104,57 @@ class PatchConvolutions(nn.Module):
     def forward(self, patches: Tensor) -> Tensor:
         """(B, scales, C, h, w) -> (B, output_size)."""
         return self.layers(patches.flatten(1, 2).contiguous(memory_format=torch.channels_last))
+
+
+class SharedConvolutions(nn.Module):
+    """Blocks of convolutions with shared weights for the patches of all scales; their features are concatenated.
+
+    Args:
+        patch_shape: (scales, C, h, w), h and w at least 2**len(widths).
+        widths: channels of every block; see :func:`convolution_blocks`.
+        dropout: of whole channels, after every block.
+
+    Attributes:
+        output_size: the number of features of all scales.
+    """
+
+    def __init__(
+        self, patch_shape: tuple[int, ...], widths: Sequence[int] = (32, 64, 128), dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        scales, channels, height, width = patch_shape
+        widths = parse_sizes("glimpse.convolutions.widths", widths)
+        check_probability("glimpse.convolutions.dropout", dropout)
+        factor = 2 ** len(widths)
+        if min(height, width) < factor:
+            raise InputError(
+                f"glimpse.convolutions.widths={list(widths)} needs patches of at least {factor} x {factor} pixels, got "
+                f"[{height}, {width}]: set sensor.patch_size={factor}."
+            )
+        self.blocks = convolution_blocks(channels, widths, dropout)
+        self.output_size = scales * widths[-1] * (height // factor) * (width // factor)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, scales, C, h, w) -> (B, output_size)."""
+        features = self.blocks(patches.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+        return features.reshape(len(patches), -1)
+
+
+def convolution_blocks(channels: int, widths: Sequence[int], dropout: float) -> nn.Sequential:
+    """Builds blocks of convolutions: (B, C, H, W) -> (B, widths[-1], H / 2**n, W / 2**n) for n widths, rounded down.
+
+    A block is ReLU(BatchNorm(Conv)), 4 x 4 with stride 2; ReLU(BatchNorm(Conv)), 3 x 3; and dropout of whole channels.
+    The receptive field of an output is centered on its part of the image. With 3 x 3 kernels of stride 2 it would be
+    centered on a corner, and attention to a small object would peak next to it.
+    """
+    layers: list[nn.Module] = []
+    for width in widths:
+        for inputs, kernel, stride in ((channels, 4, 2), (width, 3, 1)):
+            layers.append(nn.Conv2d(inputs, width, kernel, stride, padding=1, bias=False))
+            layers += [nn.BatchNorm2d(width), nn.ReLU()]
+        layers.append(nn.Dropout2d(dropout))
+        channels = width
+    return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # faster on the CPU
 
 
 class ContextNetwork(nn.Module):

@@ -1,4 +1,4 @@
-"""Data augmentation on the device: random affine and elastic transforms, symmetries and brightness."""
+"""Data augmentation on the device: random affine and elastic transforms, symmetries and changes of color."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.random import RowRandom
+from envs.validation import check_choice
 
 _NODES = 5  # control points of the elastic displacement along each axis
+_LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 
 
 @dataclass(frozen=True)
 class RandomWarp:
-    """Random geometric transform and brightness change, drawn independently for every image.
+    """Random geometric transform and change of color, drawn independently for every image.
 
     Translation, rotation, scale, shear and brightness are uniform in their ranges. The elastic distortion (Simard,
     Steinkraus and Platt 2003) displaces every pixel along x and y by a bicubic interpolation of 5 x 5 normal draws.
-    Images are resampled once, bicubically; pixels from outside the image are zero.
+    Images are resampled once, bicubically. The order of the changes of color is brightness, contrast, saturation.
 
     Attributes:
         translation: the largest translation in pixels, along x and along y.
@@ -31,7 +33,12 @@ class RandomWarp:
         elastic: the standard deviation of the elastic displacement in pixels.
         square_symmetries: whether to apply one of the eight symmetries of the square, each with equal probability:
             for square images without an upright orientation.
+        horizontal_flip: whether to mirror the image left to right with probability 1/2.
+        padding: pixels from outside the image: "zeros", or "reflection" of the image at its border.
         brightness: the largest relative change of brightness, in [0, 1), drawn independently for every channel.
+        contrast: the largest relative change of the differences to the mean color of the image, in [0, 1).
+        saturation: the largest relative change of the differences to the gray value of a pixel, in [0, 1); without
+            effect on grayscale images.
     """
 
     translation: float = 0.0
@@ -40,17 +47,22 @@ class RandomWarp:
     shear: float = 0.0
     elastic: float = 0.0
     square_symmetries: bool = False
+    horizontal_flip: bool = False
+    padding: str = "zeros"
     brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
 
     def __post_init__(self) -> None:
+        check_choice("augmentation.padding", self.padding, ("zeros", "reflection"))
         for field in fields(self):
-            if getattr(self, field.name) < 0:
+            if field.name != "padding" and getattr(self, field.name) < 0:
                 raise InputError(f"augmentation.{field.name} must not be negative, got {getattr(self, field.name)}.")
-        if max(self.scale, self.brightness) >= 1 or self.shear >= 90:
-            raise InputError(
-                "augmentation.scale and augmentation.brightness must be below 1, and augmentation.shear below 90 "
-                "degrees."
-            )
+        for name in ("scale", "brightness", "contrast", "saturation"):
+            if getattr(self, name) >= 1:
+                raise InputError(f"augmentation.{name} must be below 1, got {getattr(self, name)}.")
+        if self.shear >= 90:
+            raise InputError(f"augmentation.shear must be below 90 degrees, got {self.shear}.")
 
     def __call__(self, images: Tensor, random: RowRandom) -> Tensor:
         """Transforms every image of a batch.
@@ -67,14 +79,28 @@ class RandomWarp:
         """
         if self.square_symmetries:
             images = _random_symmetry(images, random)
+        if self.horizontal_flip:
+            keep = random.uniform("augmentation/flip", 1, 1, 1) < 0.5
+            images = torch.where(keep, images, images.flip(-1))
         # Bilinear resampling would blur the training images, but not the test images.
         images = F.grid_sample(
-            images, self._sampling_grid(images, random), mode="bicubic", padding_mode="zeros", align_corners=False
+            images, self._sampling_grid(images, random), mode="bicubic", padding_mode=self.padding, align_corners=False
         )
+        return self._change_color(images.clamp(0, 1), random)
+
+    def _change_color(self, images: Tensor, random: RowRandom) -> Tensor:
+        """Changes brightness, contrast and saturation of images (B, C, H, W) in [0, 1]; returns the same range."""
         if self.brightness:
             draws = random.uniform("augmentation/light", images.shape[1]) * 2 - 1
-            images = images.clamp(0, 1) * (1 + self.brightness * draws)[:, :, None, None]
-        return images.clamp(0, 1)
+            images = (images * (1 + self.brightness * draws)[:, :, None, None]).clamp(0, 1)
+        if self.contrast:
+            draws = random.uniform("augmentation/contrast", 1, 1, 1) * 2 - 1
+            images = torch.lerp(images.mean((-2, -1), keepdim=True), images, 1 + self.contrast * draws).clamp(0, 1)
+        if self.saturation and images.shape[1] == len(_LUMA):
+            draws = random.uniform("augmentation/saturation", 1, 1, 1) * 2 - 1
+            gray = torch.einsum("bchw,c->bhw", images, images.new_tensor(_LUMA))[:, None]
+            images = torch.lerp(gray, images, 1 + self.saturation * draws).clamp(0, 1)
+        return images
 
     def _sampling_grid(self, images: Tensor, random: RowRandom) -> Tensor:
         """Returns the image point that each output pixel is sampled from: (B, H, W, 2), (x, y) as in grid_sample."""

@@ -23,7 +23,15 @@ def use_data_sets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write_data_sets(folder: Path) -> None:
     """Writes every data set to ``folder / "data"``."""
-    for write in (_write_mnist, _write_multi30k, _write_captions, _write_reviews, _write_cmudict, _write_inflection):
+    for write in (
+        _write_mnist,
+        _write_pictures,
+        _write_multi30k,
+        _write_captions,
+        _write_reviews,
+        _write_cmudict,
+        _write_inflection,
+    ):
         write(folder / "data")
 
 
@@ -45,6 +53,14 @@ def _write_mnist(folder: Path) -> None:
         for kind, values in (("images-idx3", loaded.images[:, 0].numpy()), ("labels-idx1", loaded.labels.numpy())):
             header = struct.pack(f">{1 + values.ndim}I", 0x0800 + values.ndim, *values.shape)
             _write(folder / f"MNIST/raw/{stem}-{kind}-ubyte", header + values.astype(np.uint8).tobytes())
+
+
+def _write_pictures(folder: Path) -> None:
+    """30 colored squares in each of two class folders."""
+    for name, color in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
+        (folder / "pictures" / name).mkdir(parents=True)
+        for number in range(30):
+            Image.new("RGB", (16 + number, 32), color).save(folder / f"pictures/{name}/{number}.png")
 
 
 def _write_multi30k(folder: Path) -> None:

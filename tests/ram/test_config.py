@@ -22,6 +22,7 @@ DATA = {
     "corpus/parallel_files": ["corpus.source=texts.de", "corpus.target=texts.en"],
     "images/folder": ["images.root=pictures"],
     "images/arrays": ["images.path=arrays.npz"],
+    "experiment/pictures": ["images.root=pictures"],
 }
 TEXT = ["~experiment", "task=classify_text"]
 CONTEXTS = {  # the place of a group where it is not at the root, and the options it needs
@@ -62,7 +63,7 @@ def test_every_option_is_composed_checked_and_built(path: Path) -> None:
     check(config)
     if group == "experiment":  # sets options of the other groups; the random policy is its control
         if "policy" in config:
-            check(_compose(f"{group}={name}", "policy=random"))
+            check(_compose(f"{group}={name}", "policy=random", *DATA.get(f"{group}/{name}", [])))
     elif group == "task":
         assert build(config[group], _partial_=True).func.__name__.endswith("Task")
     elif group == "answers":  # values of the environment

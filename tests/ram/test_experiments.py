@@ -29,6 +29,7 @@ SCENES = [
     "task.model.embedding.size=16",
     "task.search.max_length=5",
 ]
+DATA = {"pictures": ["images.root=data/pictures", "glimpse.convolutions.widths=[4,8]"]}  # its images have no default
 SMALL = {  # options of experiments; all others are experiments on glimpses
     "aerial": AERIAL,
     "aerial_hard": AERIAL,
@@ -83,13 +84,13 @@ def experiment(request: pytest.FixtureRequest, data_sets: Path) -> Iterator[Simp
     with pytest.MonkeyPatch.context() as monkeypatch:
         use_data_sets(data_sets, monkeypatch)
         monkeypatch.setattr("ram.corpora.scenes._HELD_OUT", 20)
-        job = Job(_compose(f"experiment={name}", "task.batch_size=16", *_small(name), *more))
+        job = Job(_compose(f"experiment={name}", "task.batch_size=16", *_small(name), *DATA.get(name, []), *more))
         yield SimpleNamespace(job=job, task=job.task, name=name)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiment_composes(name: str) -> None:
-    check(_compose(f"experiment={name}"))
+    check(_compose(f"experiment={name}", *DATA.get(name, [])))
 
 
 def test_experiment_trains_all_parameters(experiment: SimpleNamespace) -> None:

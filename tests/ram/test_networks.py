@@ -10,7 +10,7 @@ from torch import Tensor
 
 from envs import InputError
 from ram.agent import RecurrentAttention
-from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork, PatchConvolutions
+from ram.networks import ContextNetwork, CoreNetwork, GlimpseNetwork, PatchConvolutions, SharedConvolutions
 from ram.policies import ActionNetwork, LocationNetwork
 
 SMALL_CORE = partial(CoreNetwork, size=4)
@@ -61,6 +61,17 @@ def test_convolutions_see_the_scales_as_channels() -> None:
 def test_convolutions_accept_every_patch(scales: int, channels: int, height: int, width: int) -> None:
     layers = PatchConvolutions((scales, channels, height, width), channels=(2, 3))
     assert layers(torch.rand(2, scales, channels, height, width)).shape == (2, layers.output_size)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(4, 9), st.integers(4, 9))
+def test_shared_convolutions_encode_each_scale_alike(scales: int, channels: int, height: int, width: int) -> None:
+    layers = SharedConvolutions((scales, channels, height, width), widths=(3, 5)).eval()
+    patches = torch.rand(2, scales, channels, height, width)
+    separate = [layers.blocks(patches[:, scale]).flatten(1) for scale in range(scales)]
+    features = layers(patches)
+    assert features.shape == (2, layers.output_size)
+    torch.testing.assert_close(features, torch.cat(separate, dim=1))
 
 
 def test_the_goal_embedding_is_added_inside_the_last_relu() -> None:
@@ -218,6 +229,9 @@ def test_sizes_can_be_combined_freely(cell: str, batch: int, scales: int, channe
         (lambda: PatchConvolutions((1, 1, 8, 8), channels=(4, 0)), "glimpse.convolutions.channels"),
         (lambda: PatchConvolutions((1, 1, 8, 8), channels=24), "glimpse.convolutions.channels"),
         (lambda: PatchConvolutions((1, 1, 8, 8), channels=[2.5, 3]), "glimpse.convolutions.channels"),
+        (lambda: SharedConvolutions((1, 1, 7, 8), widths=(4, 4, 4)), "sensor.patch_size=8"),
+        (lambda: SharedConvolutions((1, 1, 8, 8), widths=[]), "glimpse.convolutions.widths"),
+        (lambda: SharedConvolutions((1, 1, 8, 8), dropout=2), "glimpse.convolutions.dropout"),
         (lambda: ContextNetwork((1, 4, 4), 4, channels=0), "task.agent.context.channels"),
     ],
 )

@@ -9,7 +9,7 @@ from envs.errors import InputError
 from envs.images.augmentation import RandomWarp
 from envs.random import RowRandom
 
-ALL = RandomWarp(translation=2, rotation=30, scale=0.3, shear=20, elastic=1, brightness=0.3)
+ALL = RandomWarp(2, 30, 0.3, 20, elastic=1, horizontal_flip=True, brightness=0.3, contrast=0.3, saturation=0.3)
 
 
 class FixedDraws(RowRandom):
@@ -107,6 +107,44 @@ def test_brightness_scales_every_channel_by_a_factor_of_its_own():
     assert not torch.allclose(factor[:, 0], factor[:, 1], atol=0.05)
 
 
+def test_half_of_the_images_are_mirrored():
+    image = random_images(1, 3, 4, 6)
+    warped = RandomWarp(horizontal_flip=True)(image.expand(200, -1, -1, -1), rows(200))
+    mirrored = torch.tensor([torch.allclose(row, image[0].flip(-1), atol=1e-4) for row in warped])
+    torch.testing.assert_close(warped[~mirrored], image.expand(200, -1, -1, -1)[~mirrored], atol=1e-4, rtol=0)
+    assert 70 < mirrored.sum() < 130
+
+
+def test_reflection_repeats_the_pixels_at_the_border_in_reverse():
+    images = random_images(1, 3, 5, 7)
+    warped = RandomWarp(translation=2, padding="reflection")(images, fixed(1, 0, 0, 0, 0, 0))
+    expected = torch.cat([images[..., 2:], images[..., -2:].flip(-1)], dim=-1)
+    torch.testing.assert_close(warped, expected, atol=1e-5, rtol=0)
+
+
+def test_contrast_scales_the_differences_to_the_mean_color():
+    images = random_images(50, 3, 6, 7) * 0.4 + 0.3
+    changed = RandomWarp(contrast=0.4)(images, rows(50))
+    torch.testing.assert_close(changed.mean((2, 3)), images.mean((2, 3)))
+    mean = images.mean((2, 3), keepdim=True)
+    factor = ((changed - mean) * (images - mean)).flatten(1).sum(1) / (images - mean).square().flatten(1).sum(1)
+    torch.testing.assert_close(changed - mean, factor[:, None, None, None] * (images - mean), atol=1e-5, rtol=1e-4)
+    assert 0.6 <= factor.min() < 0.7 and 1.3 < factor.max() <= 1.4
+
+
+def test_saturation_scales_the_differences_to_the_gray_value():
+    images = random_images(50, 3, 6, 7) * 0.4 + 0.3
+    changed = RandomWarp(saturation=0.4)(images, rows(50))
+    luma = torch.tensor([0.299, 0.587, 0.114])
+    gray = torch.einsum("bchw,c->bhw", images, luma)[:, None]
+    torch.testing.assert_close(torch.einsum("bchw,c->bhw", changed, luma)[:, None], gray)
+    factor = ((changed - gray) * (images - gray)).flatten(1).sum(1) / (images - gray).square().flatten(1).sum(1)
+    torch.testing.assert_close(changed - gray, factor[:, None, None, None] * (images - gray), atol=1e-5, rtol=1e-4)
+    assert 0.6 <= factor.min() < 0.7 and 1.3 < factor.max() <= 1.4
+    gray_images = random_images(3, 1, 4, 4)
+    torch.testing.assert_close(RandomWarp(saturation=0.4)(gray_images, rows(3)), gray_images, atol=1e-5, rtol=0)
+
+
 def test_rows_are_warped_differently():
     images = random_images(1, 1, 8, 8).expand(4, -1, -1, -1)
     assert len({tuple(image.flatten().tolist()) for image in ALL(images, rows(4))}) == 4
@@ -122,6 +160,9 @@ def test_rows_are_warped_differently():
         {"shear": 90},
         {"brightness": 1},
         {"brightness": -0.1},
+        {"contrast": 1},
+        {"saturation": 1},
+        {"padding": "mirror"},
     ],
 )
 def test_options_out_of_range_are_refused(options):
