@@ -91,6 +91,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     Attributes:
         scenes: the split that the environment shows.
         classes: the names of all answers, or of all goals.
+        image_shape: (C, H, W) of the images.
         answer_schedule: the steps at which answers are due.
 
     Raises:
@@ -139,6 +140,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode, "render_fps": fps}
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         example = self.scenes.draw(zero, RowRandom(zero, zero))  # the first scene, for shapes and names
+        channels, height, width = example.images.shape[1:]
+        self.image_shape = channels, height, width
         horizon = self._dynamic.horizon if self._dynamic else None
         self.answer_schedule = AnswerSchedule(
             example.annotations, horizon, answer, num_glimpses, glimpses_per_answer, stop
@@ -182,7 +185,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             raise InputError(f"env.sensor must be a sensor, such as envs.GlimpseSensor(), got {self.sensor!r}.")
 
     def _make_spaces(self, example: Scene) -> None:
-        channels = example.images.shape[1]
+        channels = self.image_shape[0]
         self.single_observation_space = make_observation_space(
             self.sensor.patch_shape(channels),
             self.num_glimpses,

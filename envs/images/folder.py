@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from PIL import Image
 
 from envs.errors import InputError
 from envs.images import Augmentation, ImageSet
-from envs.images.image_io import map_image_files, read_header, read_image
+from envs.images.image_io import find_image_files, map_image_files, read_header, read_image
 from envs.splits import Split, check_shares, check_split, split_indices
 from envs.validation import parse_pair
 
@@ -133,14 +132,7 @@ def _folders(folder: Path) -> list[str]:
 
 def _image_files(root: Path, folder: Path) -> list[Path]:
     """Returns the image files of a class, including those in subfolders."""
-    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in suffixes
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.is_file()
-    )
+    files = find_image_files(folder)
     if not files:
         raise InputError(f"images.root={root} has a class folder without images: fill or remove {folder}.")
     return files

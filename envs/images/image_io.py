@@ -37,6 +37,18 @@ def map_image_files(function: Callable[[Path], Result], paths: Sequence[Path]) -
         yield from tqdm(pool.map(call, paths), "Reading images", len(paths), leave=False, delay=1, disable=None)
 
 
+def find_image_files(folder: Path) -> list[Path]:
+    """Returns the image files in a folder and its subfolders, sorted; hidden files and folders are ignored."""
+    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN}
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in suffixes
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )
+
+
 def read_header(path: Path) -> tuple[int, int, bool]:
     """Returns the height and width of an image after its EXIF rotation, and whether it is grayscale."""
     with path.open("rb") as stream, Image.open(stream) as image:

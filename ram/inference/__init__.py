@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 from torch import Tensor
 
 from envs.errors import InputError
 from envs.validation import parse_images
+
+Row = dict[str, Any]
+"""The prediction for one input, as a row of a table by column."""
+
+
+class ImageModel(ABC):
+    """Base class of trained models of images.
+
+    Attributes:
+        image_shape: (C, H, W) of the training images.
+    """
+
+    image_shape: tuple[int, int, int]
+
+    @abstractmethod
+    def tabulate(self, images: Tensor) -> tuple[list[Row], Callable[[int], np.ndarray]]:
+        """Predicts for images (N, C, H, W) uint8 of the size of training.
+
+        Returns:
+            N rows, and a function that draws the prediction for the image with a given index: (H', W', 3) uint8.
+
+        Raises:
+            InputError: if the model does not predict for single images.
+        """
+
+
+def class_columns(label: str, probability: Tensor, classes: Sequence[str]) -> Row:
+    """Returns the columns of a classification: ``label``, its ``probability``, and ``p(NAME)`` of every class.
+
+    Args:
+        label: the predicted class.
+        probability: (K,), of every class.
+        classes: K names.
+    """
+    by_name = {f"p({name})": round(value, 6) for name, value in zip(classes, probability.tolist(), strict=True)}
+    return {"label": label, "probability": by_name[f"p({label})"]} | by_name
 
 
 def parse_image_batch(images: Tensor | np.ndarray, channels: int, height: int | None, width: int | None) -> Tensor:

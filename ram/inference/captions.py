@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,12 +14,14 @@ from ram.captioning.captioner import Captioner
 from ram.corpora import CaptionCorpus, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.vocabulary import Vocabulary, teacher_forcing_batch
+from ram.inference import ImageModel, Row
+from ram.plots.captions import caption_strips
 from ram.sequence.search import Search, beam_search, sample
 
 _MAX_LENGTH = 40
 
 
-class ImageCaptioner:
+class ImageCaptioner(ImageModel):
     """A trained captioner, as :func:`ram.load` returns it.
 
     Args:
@@ -35,13 +37,13 @@ class ImageCaptioner:
         self,
         model: Captioner,
         vocabulary: Vocabulary,
-        image_shape: Sequence[int],
+        image_shape: tuple[int, int, int],
         corpus: CaptionCorpus,
         search: Search,
         device: str,
     ) -> None:
         self.model, self.vocabulary, self.corpus, self.search = model.to(device).eval(), vocabulary, corpus, search
-        self.image_shape, self.device = tuple(image_shape), torch.device(device)
+        self.image_shape, self.device = image_shape, torch.device(device)
 
     def caption(self, images: Tensor | np.ndarray, beam_size: int | None = None) -> list[str]:
         """Returns the best caption of every image.
@@ -101,6 +103,20 @@ class ImageCaptioner:
         captions = [best[0] for best in generated]
         inputs = decoder_inputs(self.model, self.vocabulary, captions, self.device)
         return captions, self.model(to_float(parsed), inputs, need_weights=True).weights
+
+    def tabulate(self, images: Tensor) -> tuple[list[Row], Callable[[int], np.ndarray]]:
+        """Captions images, and draws the attention of each word; see :meth:`ram.inference.ImageModel.tabulate`."""
+        captions, weights = self.caption_with_weights(images)
+        texts = [self.corpus.detokenize(caption) for caption in captions]
+
+        def draw(index: int) -> np.ndarray:
+            pixels, grid = to_float(images[index : index + 1]), self.model.image_encoder.grid
+            words = torch.ones(1, len(captions[index]), grid[0] * grid[1])  # without attention
+            if weights is not None:
+                words = weights[index : index + 1].float().cpu()
+            return caption_strips(pixels, captions[index : index + 1], words, grid, self.model.sensor)
+
+        return [{"caption": text} for text in texts], draw
 
     def _parse(self, images: Tensor | np.ndarray) -> Tensor:
         parsed = parse_images("The argument images", images)

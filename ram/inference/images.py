@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from envs.scene import Scene
 from ram.image_classifier import ImageClassifier
-from ram.inference import parse_image_batch
+from ram.inference import ImageModel, Row, class_columns, parse_image_batch
+from ram.plots.images import classified_images
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class ImagePredictor:
+class ImagePredictor(ImageModel):
     """A trained :class:`ram.image_classifier.ImageClassifier`, as returned by :func:`ram.load`.
 
     Attributes:
@@ -60,3 +61,20 @@ class ImagePredictor:
         weights = None if output.weights is None else output.weights.unflatten(-1, self.model.image_encoder.grid)
         label = tuple(self.classes[number] for number in output.logits.argmax(-1).tolist())
         return Prediction(label, output.logits.softmax(-1), weights)
+
+    def tabulate(self, images: Tensor) -> tuple[list[Row], Callable[[int], np.ndarray]]:
+        """Classifies images; see :meth:`ram.inference.ImageModel.tabulate`."""
+        prediction = self.predict(images)
+        rows = [
+            class_columns(label, probability, self.classes)
+            for label, probability in zip(prediction.label, prediction.probability, strict=True)
+        ]
+
+        def draw(index: int) -> np.ndarray:
+            label, pixels = [prediction.label[index]], Scene(images[index : index + 1]).pixels()
+            weights = (
+                None if prediction.weights is None else prediction.weights[index].float().mean(0).view(1, -1).cpu()
+            )
+            return classified_images(pixels, label, label, weights, self.model.image_encoder.grid)
+
+        return rows, draw

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from ram.corpora import Corpus, Tokens
 from ram.corpora.vocabulary import START, Vocabulary
+from ram.inference import Row, class_columns
 from ram.sequence.autoregressive import LanguageModel
 from ram.sequence.search import sample
 
@@ -64,6 +65,14 @@ class Prediction:
 class TextClassifier(TextModel):
     """A trained :class:`ram.sequence.classifiers.Classifier`."""
 
+    def tabulate(self, texts: Sequence[str]) -> list[Row]:
+        """Predicts the class of every text: ``label``, ``probability`` and ``p(NAME)`` of every class."""
+        prediction = self.predict(texts)
+        return [
+            class_columns(label, probability, self.classes)
+            for label, probability in zip(prediction.label, prediction.probability, strict=True)
+        ]
+
     @torch.no_grad()
     def predict(self, texts: Sequence[str]) -> Prediction:
         """Predicts the class of every text.
@@ -83,6 +92,13 @@ class TextClassifier(TextModel):
 class TextTagger(TextModel):
     """A trained :class:`ram.sequence.classifiers.Tagger`."""
 
+    def tabulate(self, texts: Sequence[str]) -> list[Row]:
+        """Predicts the label of every word: ``words`` and ``labels``, separated by spaces."""
+        return [
+            {"words": " ".join(word for word, _ in pairs), "labels": " ".join(label for _, label in pairs)}
+            for pairs in self.predict(texts)
+        ]
+
     @torch.no_grad()
     def predict(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Returns the (word, label) pairs of every text.
@@ -100,6 +116,10 @@ class TextTagger(TextModel):
 
 class TextGenerator(TextModel):
     """A trained :class:`ram.sequence.autoregressive.LanguageModel`."""
+
+    def tabulate(self, texts: Sequence[str]) -> list[Row]:
+        """Continues every text with the most likely words: ``continued``."""
+        return [{"continued": self.sample(prompt=text, temperature=0.0)[0]} for text in texts]
 
     def sample(
         self,

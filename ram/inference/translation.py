@@ -13,6 +13,7 @@ from torch import Tensor
 from ram.corpora import PairCorpus, Tokens
 from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.corpora.vocabulary_pair import VocabularyPair
+from ram.inference import Row
 from ram.inference.text import check_length, tokenize_texts
 from ram.sequence.interfaces import Memory
 from ram.sequence.search import Hypothesis, Search, beam_search, sample
@@ -57,6 +58,10 @@ class TextTranslator:
             InputError: there are no texts, one has no words, or more tokens than the model has positions.
         """
         return [translations[0] for translations in self.n_best(texts, 1, beam_size)]
+
+    def tabulate(self, texts: Sequence[str]) -> list[Row]:
+        """Translates every text: ``translation``."""
+        return [{"translation": text} for text in self.translate(texts)]
 
     def n_best(self, texts: Sequence[str], count: int, beam_size: int | None = None) -> list[list[str]]:
         """Returns the ``count`` best hypotheses of every text, best first; see :meth:`translate`.

@@ -341,7 +341,8 @@ class CaptionTask(CorpusTask[Captions]):
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> ImageCaptioner:
         extra = state["_extra_state"]
-        vocabulary, shape = Vocabulary(extra["words"]), tuple(extra["image_shape"])
+        vocabulary, (channels, height, width) = Vocabulary(extra["words"]), extra["image_shape"]
+        shape = channels, height, width
         model = arguments["model"](vocabulary_size=len(vocabulary), image_shape=shape)
         model.load_state_dict(substate(state, "model."))
         corpus, search = arguments["corpus"], arguments["search"] or Search()

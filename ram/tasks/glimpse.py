@@ -335,6 +335,7 @@ class GlimpseTask(Task):
         shape = self.env.answer_schedule.label_shape
         return {
             "classes": list(self.env.classes),
+            "image_shape": list(self.env.image_shape),
             "label_shape": None if shape is None else list(shape),
             "interface": self.env.interface,
         }
@@ -349,8 +350,17 @@ class GlimpseTask(Task):
         extra, device = state["_extra_state"], arguments["device"]
         agent = arguments["agent"](**extra["interface"])
         agent.load_state_dict(substate(state, "agent."))
-        seed = first_row_seed(arguments["seed"])
-        return GlimpsePredictor(arguments["env"], agent.to(device).eval(), **extra, seed=seed, device=device)
+        channels, height, width = extra["image_shape"]
+        return GlimpsePredictor(
+            arguments["env"],
+            agent.to(device).eval(),
+            extra["classes"],
+            (channels, height, width),
+            extra["label_shape"],
+            extra["interface"],
+            first_row_seed(arguments["seed"]),
+            device,
+        )
 
     def _env(
         self, split: Split, num_envs: int, rollouts_per_image: int = 1, first_image: int = 0, **options: Any

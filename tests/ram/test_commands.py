@@ -256,7 +256,7 @@ def test_a_loaded_model_has_the_best_weights_and_reproduces_the_return(
     assert not all(torch.equal(value, last[f"agent.{name}"]) for name, value in agent.items()), "best equals last"
 
     if experiment == "sequences":
-        prediction = model.predict(images.reshape(5, 1, 32, 32))
+        prediction = model.predict(np.resize(images, (5, 1, 24, 24)))
         assert prediction.probability.shape == (5, 4, 5)  # up to three objects and the end; four classes and the end
         assert prediction.location.shape == (5, 4, 2)
         for label, likeliest in zip(prediction.label, prediction.probability.argmax(-1).tolist(), strict=True):
@@ -264,7 +264,7 @@ def test_a_loaded_model_has_the_best_weights_and_reproduces_the_return(
             assert label.split() == names[: names.index("end")]
     else:
         with pytest.raises(InputError, match=r"^predict needs an agent that classifies images: [^.]*[.]$"):
-            model.predict(images.reshape(5, 1, 32, 32))
+            model.predict(np.resize(images, (5, 1, 24, 24)))
 
     Path("away.npz").rename("data.npz")
     env = model.env(num_envs=16, split="test", output="torch", autoreset_mode="Disabled")

@@ -114,8 +114,8 @@ print(sum(ours == theirs for ours, theirs in zip(prediction.label, labels, stric
 @pytest.mark.parametrize("name", published.names())
 def test_every_shipped_model_is_loaded(name: str) -> None:
     state = published.read(published.find(name))
-    channels = state["task"]["_extra_state"]["interface"]["patch_shape"][1]
-    assert len(ram.load(name).predict(torch.rand(2, channels, 60, 60)).label) == 2
+    model = ram.load(name)
+    assert len(model.predict(torch.rand(2, *model.image_shape)).label) == 2
     assert published.find(name).with_suffix(".md").is_file()
     assert "/" not in state["config"]["images"].get("root", "data")
     check(OmegaConf.create(state["config"]))  # python -m ram.evaluate builds the task

@@ -54,7 +54,8 @@ def test_predictions_do_not_depend_on_the_other_images() -> None:
     assert prediction.label == tuple(images.classes[number] for number in rollout.logits[-1].argmax(-1).tolist())
     assert prediction.location.shape == (40, 3, 2)
     torch.testing.assert_close(prediction.probability.sum(-1), torch.ones(40))
-    other_size = model.predict(np.zeros((2, 1, 30, 17), np.uint8))
+    with pytest.warns(UserWarning, match="was trained on images of 10 x 10 pixels, not 30 x 17"):
+        other_size = model.predict(np.zeros((2, 1, 30, 17), np.uint8))
     assert len(other_size.label) == 2
     with pytest.raises(InputError, match=r"\(N, 1, H, W\)"):
         model.predict(torch.zeros(2, 3, 10, 10))
