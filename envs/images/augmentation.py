@@ -82,11 +82,11 @@ class RandomWarp:
         if self.horizontal_flip:
             keep = random.uniform("augmentation/flip", 1, 1, 1) < 0.5
             images = torch.where(keep, images, images.flip(-1))
-        # Bilinear resampling would blur the training images, but not the test images.
-        images = F.grid_sample(
-            images, self._sampling_grid(images, random), mode="bicubic", padding_mode=self.padding, align_corners=False
-        )
-        return self._change_color(images.clamp(0, 1), random)
+        with torch.autocast(images.device.type, enabled=False):  # pixels in full precision
+            grid = self._sampling_grid(images, random)
+            # Bilinear resampling would blur the training images, but not the test images.
+            images = F.grid_sample(images, grid, mode="bicubic", padding_mode=self.padding, align_corners=False)
+            return self._change_color(images.clamp(0, 1), random)
 
     def _change_color(self, images: Tensor, random: RowRandom) -> Tensor:
         """Changes brightness, contrast and saturation of images (B, C, H, W) in [0, 1]; returns the same range."""
@@ -98,7 +98,7 @@ class RandomWarp:
             images = torch.lerp(images.mean((-2, -1), keepdim=True), images, 1 + self.contrast * draws).clamp(0, 1)
         if self.saturation and images.shape[1] == len(_LUMA):
             draws = random.uniform("augmentation/saturation", 1, 1, 1) * 2 - 1
-            gray = torch.einsum("bchw,c->bhw", images, images.new_tensor(_LUMA))[:, None]
+            gray = (images * images.new_tensor(_LUMA)[:, None, None]).sum(1, keepdim=True)
             images = torch.lerp(gray, images, 1 + self.saturation * draws).clamp(0, 1)
         return images
 

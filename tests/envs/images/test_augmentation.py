@@ -145,6 +145,13 @@ def test_saturation_scales_the_differences_to_the_gray_value():
     torch.testing.assert_close(RandomWarp(saturation=0.4)(gray_images, rows(3)), gray_images, atol=1e-5, rtol=0)
 
 
+def test_images_are_transformed_in_float32_under_autocast():
+    images = random_images(2, 3, 4, 5)
+    expected = ALL(images, rows(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(ALL(images, rows(2)), expected)
+
+
 def test_rows_are_warped_differently():
     images = random_images(1, 1, 8, 8).expand(4, -1, -1, -1)
     assert len({tuple(image.flatten().tolist()) for image in ALL(images, rows(4))}) == 4
