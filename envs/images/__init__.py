@@ -31,12 +31,14 @@ class ImageSet:
         labels: (N,) int64, each in 0 .. len(classes) - 1; or (N, A) for A answers, padded with ``IGNORE_INDEX``.
         classes: the names of the classes.
         augmentation: called as ``augmentation(images, random)`` on every batch that is drawn, or None.
+        names: the names of the images, such as those of their files; none by default.
     """
 
     images: Tensor
     labels: Tensor
     classes: tuple[str, ...]
     augmentation: Augmentation | None = None
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or len(self.images) == 0:

@@ -59,7 +59,8 @@ class Folder:
             InputError: the folder has another layout, or an image cannot be read.
         """
         check_split(split)
-        classes, parts = _find_images(Path(self.root).expanduser())
+        root = Path(self.root).expanduser()
+        classes, parts = _find_images(root)
         size = cast("tuple[int, int] | None", self.size)  # a tuple since __post_init__
         height, width, channels = self._image_shape(size, [path for part in parts.values() for path, _ in part])
         chosen = parts.get(split, [])
@@ -80,7 +81,8 @@ class Folder:
             image.copy_(pixels)
         labels = torch.tensor([label for _, label in chosen])
         augmentation = self.augmentation if split == "train" else None
-        return ImageSet(images.to(device), labels.to(device), classes, augmentation)
+        names = tuple(str(path.relative_to(root)) for path, _ in chosen)
+        return ImageSet(images.to(device), labels.to(device), classes, augmentation, names)
 
     def _image_shape(self, size: tuple[int, int] | None, paths: Sequence[Path]) -> tuple[int, int, int]:
         """Returns the height, width and channels of all images, from the options or else from the files."""

@@ -23,7 +23,7 @@ class ImageModel(ABC):
         image_shape: (C, H, W) of the training images.
     """
 
-    image_shape: tuple[int, int, int]
+    image_shape: Sequence[int]
 
     @abstractmethod
     def tabulate(self, images: Tensor) -> tuple[list[Row], Callable[[int], np.ndarray]]:

@@ -37,13 +37,13 @@ class ImageCaptioner(ImageModel):
         self,
         model: Captioner,
         vocabulary: Vocabulary,
-        image_shape: tuple[int, int, int],
+        image_shape: Sequence[int],
         corpus: CaptionCorpus,
         search: Search,
         device: str,
     ) -> None:
         self.model, self.vocabulary, self.corpus, self.search = model.to(device).eval(), vocabulary, corpus, search
-        self.image_shape, self.device = image_shape, torch.device(device)
+        self.image_shape, self.device = tuple(image_shape), torch.device(device)
 
     def caption(self, images: Tensor | np.ndarray, beam_size: int | None = None) -> list[str]:
         """Returns the best caption of every image.

@@ -59,7 +59,7 @@ class GlimpsePredictor(ImageModel):
     env: Callable[..., GlimpseVectorEnv]
     agent: RecurrentAttention
     classes: Sequence[str]
-    image_shape: tuple[int, int, int]
+    image_shape: Sequence[int]
     label_shape: Sequence[int] | None
     interface: Mapping[str, Any]
     seed: int
@@ -81,7 +81,7 @@ class GlimpsePredictor(ImageModel):
         if self.label_shape is None or self.interface["num_goals"]:
             raise InputError("predict needs an agent that classifies images: this run was trained for another answer.")
         tensor = parse_image_batch(images, self.image_shape[0], None, None)
-        if tensor.shape[1:] != self.image_shape:
+        if tensor.shape[1:] != tuple(self.image_shape):
             given, trained = (f"{height} x {width}" for height, width in (tensor.shape[2:], self.image_shape[1:]))
             warnings.warn(f"The agent was trained on images of {trained} pixels, not {given}.", stacklevel=2)
         env = self._build_env(tensor)

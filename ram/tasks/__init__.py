@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from envs.errors import InputError
 from envs.splits import Split
+from ram.metrics.classification import Classification
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Task(nn.Module, ABC):
     """Base class of tasks: the interface that the trainer uses. Batch and noise are functions of (seed, step).
 
     With several processes each computes its share of the batch; see :mod:`ram.distributed`. All of them call
-    ``forward``, :meth:`evaluate` and :meth:`diagnostics`; :meth:`pictures` is called in process 0 only.
+    ``forward``, :meth:`evaluate` and :meth:`diagnostics`; :meth:`classify` and :meth:`pictures` are called in process 0
+    only.
 
     Attributes:
         steps_per_epoch: training steps in which every example is used once.
@@ -116,6 +118,10 @@ class Task(nn.Module, ABC):
     def diagnostics(self, step: int) -> Mapping[str, float]:
         """Computes metrics that are too costly for every step, on a small fixed batch, without changing any state."""
         return {}
+
+    def classify(self, split: Split) -> Classification | None:
+        """Returns the classes of all examples of a split as the model predicts them; None if it predicts no classes."""
+        return None
 
     def pictures(self, split: Split) -> Mapping[str, Artifact]:
         """Returns artifacts of a split by file name."""

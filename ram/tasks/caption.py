@@ -341,8 +341,7 @@ class CaptionTask(CorpusTask[Captions]):
     @classmethod
     def restore(cls, state: Mapping[str, Any], arguments: Mapping[str, Any]) -> ImageCaptioner:
         extra = state["_extra_state"]
-        vocabulary, (channels, height, width) = Vocabulary(extra["words"]), extra["image_shape"]
-        shape = channels, height, width
+        vocabulary, shape = Vocabulary(extra["words"]), tuple(extra["image_shape"])
         model = arguments["model"](vocabulary_size=len(vocabulary), image_shape=shape)
         model.load_state_dict(substate(state, "model."))
         corpus, search = arguments["corpus"], arguments["search"] or Search()

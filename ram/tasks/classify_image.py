@@ -20,6 +20,7 @@ from ram.baselines import Baseline
 from ram.distributed import parallel_map, world
 from ram.image_classifier import ImageClassifier
 from ram.inference.images import ImagePredictor
+from ram.metrics.classification import Classification
 from ram.metrics.pointing import pointing
 from ram.plots.images import classified_images
 from ram.tasks import Artifact, StepResult, Task, check_classes, noise_seed, substate
@@ -31,6 +32,7 @@ from ram.tasks.image_batches import (
     ImageBatches,
     evaluation_batches,
     first_row_seed,
+    image_names,
 )
 
 _PLOTTED_IMAGES = 16
@@ -156,6 +158,15 @@ class ClassifyImageTask(Task):
                     part["target"] = scene.annotations["target"]
             parts.append({name: value[mask].cpu() for name, value in part.items()})
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    @torch.no_grad()
+    def classify(self, split: Split) -> Classification:
+        scenes = self._scenes[split]
+        parts = []
+        for index, mask in evaluation_batches(range(len(scenes)), min(EVALUATION_ROWS, len(scenes)), self.device):
+            scene = self._evaluation_scene(split, index)
+            parts.append((scene.annotations["label"][mask], self.model(scene.pixels()).logits.softmax(-1)[mask]))
+        return Classification.join(parts, image_names(scenes), self.classes)
 
     def _evaluation_scene(self, split: Split, index: Tensor) -> Scene:
         """Returns the scenes of an evaluation with the given indices (B,)."""

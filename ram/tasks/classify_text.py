@@ -9,7 +9,9 @@ from torch import Tensor
 from envs.errors import InputError
 from envs.splits import Split
 from ram.corpora import Examples
+from ram.corpora.batches import EVALUATION_BATCH_SIZE
 from ram.inference.text import TextClassifier
+from ram.metrics.classification import Classification
 from ram.plots.text import direction_of_words, weights_over_words
 from ram.tasks import Artifact, Embedding
 from ram.tasks.text import TextTask
@@ -36,6 +38,16 @@ class ClassifyTextTask(TextTask):
         """Returns the error in percent of the texts and the cross-entropy in nats."""
         predicted, targets, losses = (torch.cat(parts) for parts in zip(*self.predictions(split), strict=True))
         return {"error": 100 * float((predicted != targets).float().mean()), "loss": float(losses.mean())}
+
+    @torch.no_grad()
+    def classify(self, split: Split) -> Classification:
+        examples = self.split(split)
+        parts = []
+        for start in range(0, len(examples), EVALUATION_BATCH_SIZE):
+            batch = range(start, min(start + EVALUATION_BATCH_SIZE, len(examples)))
+            token_ids, lengths, labels = self.make_batch(examples.select(batch))
+            parts.append((labels, self.model(token_ids, lengths).logits.softmax(-1)))
+        return Classification.join(parts, [" ".join(text) for text in examples.texts], self.classes)
 
     def pictures(self, split: Split) -> dict[str, Artifact]:
         """Adds the attention weights and gradients of the words of some texts, and the class of single words."""

@@ -23,6 +23,7 @@ from ram.agent import RecurrentAttention
 from ram.baselines import Baseline
 from ram.distributed import global_mean, parallel_map, world
 from ram.inference.glimpse import GlimpsePredictor
+from ram.metrics.classification import Classification
 from ram.patch_classifier import PatchClassifier
 from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.reinforce import Estimate, estimator_variances, masked_mean, policy_gradients, reinforce
@@ -35,11 +36,11 @@ from ram.tasks.image_batches import (
     ImageBatches,
     evaluation_batches,
     first_row_seed,
+    image_names,
 )
 
 _TRAJECTORIES = 10  # per image, for the Monte Carlo protocol
-_DIAGNOSTIC_IMAGES = 64
-_PLOTTED_IMAGES = 16
+_DIAGNOSTIC_IMAGES, _PLOTTED_IMAGES = 64, 16
 
 
 @dataclass(frozen=True)
@@ -289,6 +290,18 @@ class GlimpseTask(Task):
                     total["error"] += 100 * float((wrong & mask).sum())
         return [dict(total) for total in totals]
 
+    @torch.no_grad()
+    def classify(self, split: Split) -> Classification | None:
+        """Returns the answers along the trajectories of :meth:`evaluate`; None if they are not one class an image."""
+        env = self._evaluation_env(split)
+        if env.answer_schedule.label_shape != ():
+            return None
+        parts, images = [], range(len(env.scenes))
+        for index, mask in evaluation_batches(images, env.num_envs, self.device):
+            probability, labels = evaluate_episodes(self.agent, env, index, EVALUATION_SEED).final_answers(False)
+            parts.append((labels[0][mask], probability[0][mask]))
+        return Classification.join(parts, image_names(env.scenes), env.classes)
+
     def diagnostics(self, step: int) -> dict[str, float]:
         """Computes the variance of the policy gradient of one episode with respect to the location network.
 
@@ -350,17 +363,8 @@ class GlimpseTask(Task):
         extra, device = state["_extra_state"], arguments["device"]
         agent = arguments["agent"](**extra["interface"])
         agent.load_state_dict(substate(state, "agent."))
-        channels, height, width = extra["image_shape"]
-        return GlimpsePredictor(
-            arguments["env"],
-            agent.to(device).eval(),
-            extra["classes"],
-            (channels, height, width),
-            extra["label_shape"],
-            extra["interface"],
-            first_row_seed(arguments["seed"]),
-            device,
-        )
+        seed = first_row_seed(arguments["seed"])
+        return GlimpsePredictor(arguments["env"], agent.to(device).eval(), **extra, seed=seed, device=device)
 
     def _env(
         self, split: Split, num_envs: int, rollouts_per_image: int = 1, first_image: int = 0, **options: Any

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.random import RowRandom
+from envs.scene import SceneSet
 from ram.distributed import world
 
 EVALUATION_ROWS = 1000
@@ -60,3 +61,8 @@ def evaluation_batches(images: range, rows: int, device: torch.device) -> Iterat
     for start in range(images.start, images.stop, rows):
         index = torch.arange(start, start + rows, device=device)
         yield index.clamp(max=images.stop - 1), index < images.stop
+
+
+def image_names(scenes: SceneSet) -> list[str]:
+    """Returns the names of the images of a set, or their numbers."""
+    return list(getattr(scenes, "names", ())) or [str(number) for number in range(len(scenes))]

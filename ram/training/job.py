@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from envs.errors import InputError
 from ram.config import build, check, flatten, override
 from ram.distributed import agree, gather, use_local_device, world
+from ram.plots.confusion import confusion_matrix
 from ram.tasks import Task
 from ram.training import checkpoint
 from ram.training.memory import keep_freed_memory
@@ -143,7 +144,14 @@ class Job:
             tracker.text("config", OmegaConf.to_yaml(self.config))
             progress, metrics = self._fit_and_test(run, tracker, start)
             with self._autocast():
-                pictures = self.task.pictures("test")
+                pictures, classification = dict(self.task.pictures("test")), self.task.classify("test")
+            if classification is not None:
+                pictures["confusion.png"] = confusion_matrix(classification.confusion(), classification.classes)
+                tables = {
+                    "predictions.csv": classification.predictions_csv(),
+                    "classes.csv": classification.classes_csv(),
+                }
+                tracker.save_pictures(tables)
             tracker.pictures(pictures, progress.step, "test")
             tracker.save_pictures(pictures)
             record = metrics | self._summary(progress, metrics) | {"commit": commit}

@@ -71,6 +71,10 @@ def test_training_writes_metrics_pictures_and_checkpoints(train_run: Callable[..
     for name in ["glimpses.png", "glimpses.gif", "locations.png", ".hydra/config.yaml", ".hydra/overrides.yaml"]:
         assert (run / name).stat().st_size > 0
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.pt", "last.pt", "best.safetensors"}
+    assert (run / "confusion.png").stat().st_size > 0
+    rows = (run / "predictions.csv").read_text().splitlines()[1:]
+    assert 100 * sum(row.endswith(",0") for row in rows) / len(rows) == pytest.approx(metrics["test/error"])
+    assert len((run / "classes.csv").read_text().splitlines()) == 1 + len({row.split(",")[1] for row in rows})
 
 
 def test_the_default_run_folder_is_named_by_experiment_and_time(command: Callable[..., None]) -> None:

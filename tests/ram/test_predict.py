@@ -70,7 +70,9 @@ def test_images_of_any_size_are_resized_for_whole_image_networks(command: Callab
         "scenes=none",
         "image_encoder.widths=[4,8]",
     ]
-    command(train, *options, *small, "pooling=fixed", "task.batch_size=16", "trainer.max_steps=1", "hydra.run.dir=runs/a")
+    command(
+        train, *options, *small, "pooling=fixed", "task.batch_size=16", "trainer.max_steps=1", "hydra.run.dir=runs/a"
+    )
     _save("wide.png", torch.randint(0, 256, (20, 90, 3), dtype=torch.uint8))
     command(predict, "run=runs/a", "images=wide.png", "figures=figures")
     (row,) = _table("runs/a/predictions_wide.csv")

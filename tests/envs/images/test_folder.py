@@ -3,6 +3,7 @@
 import itertools
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +73,10 @@ def test_split_folders_are_used(tmp_path, validation):
     source = Folder(str(tmp_path))
     counts = [len(source.load(split)) for split in SPLITS]
     assert counts == ([20, 8, 6] if validation else [18, 2, 6])
+    loaded = source.load("test")
+    assert len(set(loaded.names)) == 6
+    for name, label in zip(loaded.names, loaded.labels.tolist(), strict=True):
+        assert Path(name).parts[:2] == ("test", loaded.classes[label]) and (tmp_path / name).is_file()
 
 
 def test_a_class_may_be_named_train(tmp_path):

@@ -61,6 +61,10 @@ def test_error_and_loss_match_manual_values(rows: int, monkeypatch: pytest.Monke
     assert measured.keys() == {"error", "loss"}
     assert measured["error"] == 75
     assert measured["loss"] == pytest.approx(sum(losses) / 4)
+    found = task.classify("test")
+    correct = found.probability.gather(1, found.labels[:, None])[:, 0]
+    torch.testing.assert_close(-correct.log(), torch.tensor(losses))
+    assert list(found.inputs) == ["0", "1", "2", "3"] and list(found.classes) == list(task.classes)
     result = task(0)
     assert float(result.loss.detach()) == pytest.approx(sum(losses) / 4)
     assert result.metrics()["train/accuracy"] == 25

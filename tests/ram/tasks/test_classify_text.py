@@ -54,11 +54,17 @@ def restore(task: ClassifyTextTask, pooling: Any = SumPooling) -> TextClassifier
 
 @pytest.mark.parametrize("rows", [1, 3, 256])
 def test_error_and_loss_match_manual_values(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ram.tasks.corpus.EVALUATION_BATCH_SIZE", rows)
-    measured = build_task().eval().evaluate("test")
+    for module in ("corpus", "classify_text"):
+        monkeypatch.setattr(f"ram.tasks.{module}.EVALUATION_BATCH_SIZE", rows)
+    task = build_task().eval()
+    measured = task.evaluate("test")
     assert measured.keys() == {"error", "loss"}
     assert measured["error"] == 50
     assert measured["loss"] == pytest.approx(-math.log(3 / 4 * 2 / 3 * 2 / 11 * 1 / 6) / 4)
+    found = task.classify("test")
+    correct = found.probability.gather(1, found.labels[:, None])[:, 0]
+    torch.testing.assert_close(correct, torch.tensor([3 / 4, 2 / 3, 2 / 11, 1 / 6]))
+    assert found.inputs == [" ".join(text) for text in task.split("test").texts]
 
 
 def test_loss_and_accuracy_of_a_step_match_manual_values() -> None:
