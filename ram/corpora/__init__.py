@@ -14,15 +14,13 @@ from torch import Tensor
 
 from envs.errors import InputError
 from envs.splits import Split
+from ram.corpora.spacing import SPACED, detokenize, mark_spaces
 
 Tokens = tuple[str, ...]
 
 _TOKEN = regex.compile(  # \p{M}: combining accents and vowels; punctuation between digits belongs to the number
     r"[\w\p{M}]+(?:(?:['-]|(?<=\d)[.,:](?=\d))[\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
 )
-_NO_SPACE_BEFORE = regex.compile(r" ([,.;:!?)\]}%…])")
-_NO_SPACE_AFTER = regex.compile(r"([(\[{]) ")
-_QUOTED = regex.compile(r'(?<!\S)" ([^"]+) "(?![^\s,.;:!?)])')
 
 
 class SplitData:
@@ -121,7 +119,7 @@ class PairCorpus(Corpus, Protocol):
     """Describes a corpus whose outputs are texts: the targets are token tuples."""
 
     def detokenize(self, words: Sequence[str]) -> str:
-        """Joins target tokens into written text; by default words and punctuation with the usual spacing."""
+        """Joins target tokens into written text; by default words and punctuation, see :mod:`ram.corpora.spacing`."""
         return detokenize(words)
 
 
@@ -148,12 +146,25 @@ def tokenize(text: str, lower: bool = True) -> Tokens:
     return tuple(_TOKEN.findall(normalize(text, lower)))
 
 
+def tokenize_reversibly(text: str, lower: bool = True) -> Tokens:
+    """Splits a text as :func:`tokenize` does, and marks unusual spaces so that :func:`detokenize` restores it.
+
+    White space is restored as one space, and none at the beginning and the end.
+    """
+    return mark_spaces(tokenize(text, lower), normalize(text, lower))
+
+
+def tokenize_letters(text: str, lower: bool = True) -> Tokens:
+    """Splits a text into its letters, signs and spaces, which are the token "␣"; see normalize."""
+    return tuple(SPACED if letter == " " else letter for letter in " ".join(normalize(text, lower).split()))
+
+
+def detokenize_letters(letters: Sequence[str]) -> str:
+    """Joins what :func:`tokenize_letters` has split."""
+    return "".join(letters).replace(SPACED, " ")
+
+
 def normalize(text: str, lower: bool = True) -> str:
     """Returns a text in Unicode normal form C with straight apostrophes, lowercased on request."""
     text = unicodedata.normalize("NFC", text).replace("\u2019", "'")
     return text.lower() if lower else text
-
-
-def detokenize(words: Sequence[str]) -> str:
-    """Joins words and punctuation marks with the usual spacing."""
-    return _NO_SPACE_AFTER.sub(r"\1", _NO_SPACE_BEFORE.sub(r"\1", _QUOTED.sub(r'"\1"', " ".join(words))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import zlib
@@ -54,10 +55,20 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{path}, line {number}: byte {line[error.start]:#04x} is not {encoding.upper()}; save the file as "
-                f"{encoding.upper()}."
+                f"{encoding.upper()}, or set corpus.encoding if the corpus has this option."
             ) from error
     lines[0] = lines[0].removeprefix("\ufeff")  # byte order mark
     return lines
+
+
+def check_encoding(name: str) -> None:
+    """Raises :class:`InputError` if Python has no encoding of this name."""
+    try:
+        codecs.lookup(name)
+    except LookupError as error:
+        raise InputError(
+            f"corpus.encoding={name} is unknown: use a name such as utf-8, latin-1 or shift_jis."
+        ) from error
 
 
 def _has_checksum(path: Path, sha256: str) -> bool:

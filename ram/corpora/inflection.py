@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from pathlib import Path
 
 from envs.errors import InputError
 from envs.splits import Split, check_split
-from envs.validation import check_choice
 from ram.corpora import Examples, PairCorpus, Tokens
 from ram.corpora.files import fetch_file, read_lines
-
-Language = Literal["english", "german", "spanish"]
 
 _URL = "https://raw.githubusercontent.com/sigmorphon/conll2018/master/task1/all/"
 _FILES = {"train": "train-high", "validation": "dev", "test": "test"}
@@ -37,20 +34,23 @@ class Inflection(PairCorpus):
     Attributes:
         root: folder of ``german-train-high``, ``german-dev``, ``german-test`` and the same of other languages;
             downloaded if missing.
-        language: english, german or spanish.
+        language: english, german or spanish; or any other whose three files are in the folder.
     """
 
     root: str = "data/inflection"
-    language: Language = "german"
-
-    def __post_init__(self) -> None:
-        check_choice("corpus.language", self.language, get_args(Language))
+    language: str = "german"
 
     def load(self, split: Split) -> Examples:
         check_split(split)
         name = f"{self.language}-{_FILES[split]}"
-        path = fetch_file(self.root, name, _URL + name, _SHA256[name])
+        if name in _SHA256:
+            path = fetch_file(self.root, name, _URL + name, _SHA256[name])
+        else:
+            path = Path(self.root).expanduser() / name
         rows = [line.split("\t") for line in read_lines(path) if line]
+        for number, row in enumerate(rows, start=1):
+            if len(row) != 3:
+                raise InputError(f"{path}, line {number}: expected lemma, form and tags, separated by tabs, got {row}.")
         return Examples(
             tuple(self.tokenize(f"{lemma} {tags}") for lemma, _, tags in rows),
             tuple(tuple(form.replace(" ", _SPACE)) for _, form, _ in rows),

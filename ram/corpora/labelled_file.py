@@ -11,12 +11,12 @@ import torch
 from envs.errors import InputError
 from envs.splits import Split, check_shares, check_split, split_indices
 from ram.corpora import Corpus, Examples, Tokens, tokenize
-from ram.corpora.files import read_lines
+from ram.corpora.files import check_encoding, read_lines
 
 
 @dataclass(frozen=True)
 class LabelledFile(Corpus):
-    """Labelled texts in one file, or in one per split; UTF-8, gzipped if the name ends in .gz; blank lines are skipped.
+    """Labelled texts in one file, or in one per split; gzipped if the name ends in .gz; blank lines are skipped.
 
     Attributes:
         path: file of the training split.
@@ -25,6 +25,7 @@ class LabelledFile(Corpus):
         validation_share: share of every class held out for validation, in (0, 1).
         test_share: share of every class held out for test, in (0, 1).
         lower: lowercase the texts.
+        encoding: of the files, such as "utf-8", "latin-1" or "shift_jis".
     """
 
     path: str
@@ -33,9 +34,11 @@ class LabelledFile(Corpus):
     validation_share: float = 0.1
     test_share: float = 0.1
     lower: bool = True
+    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share, "corpus")
+        check_encoding(self.encoding)
 
     def load(self, split: Split) -> Examples:
         check_split(split)
@@ -54,7 +57,7 @@ class LabelledFile(Corpus):
 
     def _read(self, path: str, classes: Sequence[str] | None = None) -> Examples:
         rows = []
-        for number, line in enumerate(read_lines(Path(path).expanduser()), start=1):
+        for number, line in enumerate(read_lines(Path(path).expanduser(), self.encoding), start=1):
             if not line.strip():
                 continue
             label, tab, text = line.partition("\t")

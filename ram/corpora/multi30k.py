@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from envs.errors import InputError
 from envs.splits import Split, check_split
 from envs.validation import check_choice
-from ram.corpora import Corpus, Examples, PairCorpus, Tokens, tokenize
+from ram.corpora import Corpus, Examples, PairCorpus, Tokens, tokenize, tokenize_reversibly
 from ram.corpora.files import fetch_file, read_lines
 from ram.corpora.parallel_files import read_pairs
 
@@ -103,7 +103,10 @@ class Multi30kTranslation(PairCorpus):
     def load(self, split: Split) -> Examples:
         check_split(split)
         source, target = (_fetch(self.root, split, language, self.test) for language in (self.source, self.target))
-        return read_pairs(source, target, lower=True)
+        return read_pairs(source, target, self.tokenize, lower=True)
+
+    def tokenize(self, text: str) -> Tokens:
+        return tokenize_reversibly(text)
 
 
 def _fetch(root: str, split: Split, language: Language, test: TestSet = "test_2016_flickr") -> Path:

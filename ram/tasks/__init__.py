@@ -66,6 +66,8 @@ class Task(nn.Module, ABC):
         examples_per_step: distinct examples per step, over all processes.
         unit: the plural noun for examples.
         monitor: the metric of ``evaluate("validation")`` that selects the best checkpoint.
+        class_layers: beginnings of the names of weights that belong to single classes; ``init`` of a run with other
+            classes keeps their initial values.
         progress: completed fraction of the budget, in [0, 1]; the trainer sets it before every step.
     """
 
@@ -73,6 +75,7 @@ class Task(nn.Module, ABC):
     examples_per_step: int
     unit: str
     monitor: str
+    class_layers: tuple[str, ...] = ()
     progress: float = 0.0
 
     @abstractmethod

@@ -55,6 +55,7 @@ class ClassifyImageTask(Task):
 
     unit = "images"
     monitor = "error"
+    class_layers = ("model.out.",)
 
     def __init__(
         self,

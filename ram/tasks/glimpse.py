@@ -86,7 +86,7 @@ class GlimpseTask(Task):
         device: of the task and its environments.
     """
 
-    unit = "images"
+    unit, class_layers = "images", ("agent.action.", "agent.glimpse.goal.")
 
     def __init__(
         self,

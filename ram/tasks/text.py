@@ -41,6 +41,7 @@ class TextTask(CorpusTask[Examples]):
         device: of the model and the batches.
     """
 
+    class_layers = ("model.out.",)
     trained_model: ClassVar[type[TextModel]]
     classes: tuple[str, ...]
     model: Any

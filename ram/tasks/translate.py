@@ -22,7 +22,7 @@ from ram.corpora.vocabulary_pair import SourceBatch, VocabularyPair, target_toke
 from ram.distributed import global_mean
 from ram.inference.text import check_length
 from ram.inference.translation import Generated, TextTranslator, generate
-from ram.metrics.translation import bleu_and_chrf, signatures
+from ram.metrics.translation import bleu_and_chrf, check_tokenizer, signatures
 from ram.plots.alignment import alignment
 from ram.plots.curves import accuracy_by_length
 from ram.sequence.interfaces import ModelOutput
@@ -72,6 +72,7 @@ class TranslateTask(CorpusTask[Examples]):
         search: options of the search in evaluation.
         monitor: metric of the best checkpoint: "bleu", "exact" or "perplexity".
         bleu: compute BLEU and chrF.
+        bleu_tokenizer: sacrebleu's, such as "13a", "char" or "ja-mecab"; None chooses by the script of the references.
         seed: of weights, batches and noise.
         device: of the model and the batches.
     """
@@ -95,6 +96,7 @@ class TranslateTask(CorpusTask[Examples]):
         search: Search | None = None,
         monitor: Monitor = "perplexity",
         bleu: bool = True,
+        bleu_tokenizer: str | None = None,
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
@@ -104,10 +106,12 @@ class TranslateTask(CorpusTask[Examples]):
                 raise InputError(f"task.{name} must be in [0, 1], got {value}.")
         if monitor not in get_args(Monitor) or (monitor == "bleu" and not bleu):
             raise InputError(f"task.monitor must be exact, perplexity, or bleu with task.bleu=true; got {monitor!r}.")
+        if bleu and bleu_tokenizer is not None:
+            check_tokenizer(bleu_tokenizer)
         super().__init__(corpus, batch_size, min_count, policy_weight, seed, device)
         self.label_smoothing, self.source_weight = label_smoothing, source_weight
         self.scheduled_sampling, self.gamma = scheduled_sampling, gamma
-        self.search, self.bleu = search or Search(), bleu
+        self.search, self.bleu, self.bleu_tokenizer = search or Search(), bleu, bleu_tokenizer
         self.monitor: str = monitor
         self.vocabularies = VocabularyPair.from_examples(self.split("train"), min_count, subwords, shared_vocabulary)
         if not hasattr(corpus, "detokenize"):
@@ -229,7 +233,9 @@ class TranslateTask(CorpusTask[Examples]):
         examples = self.split(split)
         predictions = self.map_parts(lambda part: self._predictions(part, beam_size), examples)
         metrics = {"exact": 100 * sum(self._exact(predictions, examples)) / len(predictions)}
-        return metrics | (bleu_and_chrf(predictions, self._references(examples)) if self.bleu else {})
+        if self.bleu:
+            metrics |= bleu_and_chrf(predictions, self._references(examples), self.bleu_tokenizer)
+        return metrics
 
     def generate(self, examples: Examples, beam_size: int | None = None, n_best: int = 1) -> list[Generated]:
         """Returns the ``n_best`` hypotheses of the search for every example."""
@@ -267,7 +273,8 @@ class TranslateTask(CorpusTask[Examples]):
             lines += [f"prediction  {' '.join(marked)}", ""]
         artifacts: dict[str, Artifact] = {"translations.txt": "\n".join(lines)}
         if self.bleu:
-            artifacts["bleu.txt"] = signatures([self.corpus.detokenize(words) for words in predictions], references)
+            texts = [self.corpus.detokenize(words) for words in predictions]
+            artifacts["bleu.txt"] = signatures(texts, references, self.bleu_tokenizer)
         if output.weights is not None:
             artifacts |= self._alignments(examples, batch, output.weights, shares)
         return artifacts | self._accuracy_by_length(split)

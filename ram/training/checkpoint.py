@@ -16,10 +16,13 @@ from torch import nn
 
 from envs.errors import InputError
 from ram import published
+from ram.tasks import Task
 
 _NUM_NAMED = 3  # differences in an error
 _TRAINING_ONLY = ("baseline.", "patch_classifier.")
 """Names of the networks of tasks that only training uses."""
+_OF_DATA = ("classes", "image_shape", "label_shape", "interface")
+"""Entries of the extra state that describe the data; weights for other data fit if their shapes do."""
 
 
 @contextmanager
@@ -81,6 +84,22 @@ def load_weights(module: nn.Module, state: dict[str, Any], path: Path) -> None:
     """
     own = {name: value for name, value in module.state_dict().items() if name.startswith(_TRAINING_ONLY)}
     load_state(module, inference_state(state) | own, path)
+
+
+def load_initial_weights(task: Task, state: dict[str, Any], path: Path) -> bool:
+    """Loads the averaged weights of a checkpoint to start training from; the data may be other than in its run.
+
+    Returns:
+        Whether the classes differ, so that ``task.class_layers`` keep their weights.
+    """
+    own, saved = task.state_dict(), inference_state(state)
+    new, old = own["_extra_state"], saved["_extra_state"]
+    differ = new.get("classes") != old.get("classes")
+    kept = {name: value for name, value in own.items() if differ and name.startswith(task.class_layers)}
+    saved = {name: value for name, value in saved.items() if not (differ and name.startswith(task.class_layers))}
+    saved["_extra_state"] = old | {name: value for name, value in new.items() if name in _OF_DATA}
+    load_weights(task, {**state, "task": saved | kept, "average": {}}, path)
+    return differ
 
 
 def load_state(module: nn.Module, state: dict[str, Any], path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -115,7 +116,9 @@ class Job:
             return
         run = RunFolder.open(Path(self.config.init))
         try:
-            checkpoint.load_weights(self.task, checkpoint.load(run.best, self.config.device), run.best)
+            state = checkpoint.load(run.best, self.config.device)
+            if checkpoint.load_initial_weights(self.task, state, run.best):
+                warnings.warn(f"init={run.path}: its classes differ, so the output layer starts anew.", stacklevel=2)
         except InputError as error:
             theirs = flatten(run.read_config())
             differing = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
@@ -31,6 +32,7 @@ _SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
     "exponential": lambda progress: 0.01**progress,
 }
+_CONSTANT = 5  # equal evaluations before a warning
 _STATISTICS_STEPS = 20  # steps over which the statistics of batch normalization are computed for the average
 
 
@@ -153,6 +155,7 @@ class Trainer:
         self._rates = [group["lr"] * group["lr_scale"] for group in self._optimizer.param_groups]
         self._average = WeightAverage(task, self.average_decay)
         self._progress = self._resume() if resume else Progress()
+        self._monitored: list[float] = []
         self._loop()
         return self._progress
 
@@ -294,9 +297,16 @@ class Trainer:
                 self._tracker.pictures(task.pictures("validation"), progress.step, "validation")
             value, best = measured[task.monitor], progress.best
             better = best is None or (value > best if task.maximize else value < best)
+            self._monitored.append(value)
             if better and self._tracker is not None:
                 checkpoint.save_weights(self._checkpoints / "best.safetensors", task)
         task.train()
+        if len(self._monitored) == _CONSTANT and len(set(self._monitored)) == 1:
+            warnings.warn(
+                f"validation/{task.monitor} is {value:.2f} in all of {_CONSTANT} evaluations, so the first checkpoint "
+                "is still the best. If this is not its best possible value, it cannot choose a checkpoint.",
+                stacklevel=1,
+            )
         if better:
             progress.best, progress.best_step, progress.stale = value, progress.step, 0
             self._save("best")

@@ -176,6 +176,24 @@ def test_a_run_starts_from_the_best_weights_of_another(
     assert _metrics(second)["steps"] == 2
 
 
+def test_a_run_with_other_classes_starts_with_a_new_output_layer(
+    command: Callable[..., None], train_run: Callable[..., Path]
+) -> None:
+    first = train_run("trainer.max_steps=1")
+    images, labels = np.random.default_rng(0).integers(0, 255, (80, 20, 20), np.uint8), np.arange(80) % 4
+    np.savez("data.npz", images=images, labels=labels)
+    small = [option for option in SMALL if not option.startswith("images.")]
+    options = ["images=arrays", "images.path=data.npz", "optimizer.lr=0.0", "trainer.max_steps=1"]
+    with pytest.warns(UserWarning, match=f"^init={first}: its classes differ, so the output layer starts anew"):
+        command(train, *small, *options, f"init={first}", "hydra.run.dir=runs/b")
+    weights, best = _weights(Path("runs/b")), torch.load(first / "checkpoints" / "best.pt")
+    old = best["task"] | best["average"]
+    kept = [name for name in weights if name.startswith(("agent.glimpse.", "agent.core.", "agent.location."))]
+    assert kept and all(torch.equal(weights[name], old[name]) for name in kept)
+    shapes = {len(value) for name, value in weights.items() if name.startswith("agent.action.")}
+    assert shapes == {4}
+
+
 def test_initial_weights_that_do_not_fit_are_refused_before_the_folder_is_used(
     refusal: Callable[..., str], train_run: Callable[..., Path]
 ) -> None:

@@ -64,9 +64,16 @@ def test_file_with_another_checksum_is_refused(tmp_path: Path, publish_by_name: 
         Inflection(str(tmp_path)).load("validation")
 
 
-def test_invalid_language_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^corpus\.language must be one of english, german, spanish, got 'latin'\.$"):
-        Inflection(language="latin")  # type: ignore[arg-type]
+def test_any_language_is_read_from_its_files(tmp_path: Path) -> None:
+    corpus = Inflection(str(tmp_path), "finnish")
+    with pytest.raises(InputError, match=r"finnish-train-high cannot be read"):
+        corpus.load("train")
+    (tmp_path / "finnish-train-high").write_text("talo\ttalossa\tN;IN+ESS;SG\n", encoding="utf-8")
+    examples = corpus.load("train")
+    assert examples.texts == (("<N>", "<IN+ESS>", "<SG>", *"talo"),) and examples.references == (("talossa",),)
+    (tmp_path / "finnish-dev").write_text("talo talossa\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"finnish-dev, line 1: expected lemma, form and tags"):
+        corpus.load("validation")
 
 
 def test_missing_tags_are_refused() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from envs.errors import InputError
-from ram.corpora import Examples, detokenize
+from ram.corpora import Examples, tokenize_reversibly
 from ram.corpora.parallel_files import ParallelFiles, read_pairs
+from ram.corpora.spacing import detokenize
 
 SPLITS = ("train", "validation", "test")
 
@@ -31,7 +32,7 @@ def _pair(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Examp
     for name, data in [("b.de", source), ("b.en", target)]:
         paths.append(folder / (name + suffix))
         paths[-1].write_bytes(gzip.compress(data) if suffix == ".gz" else data)
-    return read_pairs(paths[0], paths[1], lower=True)
+    return read_pairs(paths[0], paths[1], tokenize_reversibly, lower=True)
 
 
 def test_detokenized_targets_are_the_references(tmp_path: Path) -> None:
@@ -191,3 +192,25 @@ def test_invalid_shares_are_refused(name: str, share: float) -> None:
 def test_shares_without_training_examples_are_refused() -> None:
     with pytest.raises(InputError, match="must leave training examples"):
         ParallelFiles("a", "b", validation_share=0.5, test_share=0.5)
+
+
+def test_letters_are_tokens_of_languages_without_spaces(tmp_path: Path) -> None:
+    paths = _write(tmp_path / "a.ja", *["彼は 犬だ。"] * 5), _write(tmp_path / "a.en", *["he is a dog."] * 5)
+    corpus = ParallelFiles(*paths, validation_share=0.2, test_share=0.2, unit="letters")
+    examples = corpus.load("train")
+    assert examples.texts[0] == tuple("彼は␣犬だ。") and examples.targets is not None
+    assert examples.targets[0] == tuple("he␣is␣a␣dog.")
+    assert corpus.detokenize(examples.texts[0]) == "彼は 犬だ。"
+    with pytest.raises(InputError, match=r"^corpus.unit must be"):
+        ParallelFiles(*paths, unit="bytes")  # type: ignore[arg-type]
+
+
+def test_files_have_any_encoding(tmp_path: Path) -> None:
+    for name, line in (("a.ja", "犬だ。"), ("a.en", "a dog.")):
+        (tmp_path / name).write_bytes(f"{line}\n".encode("shift_jis") * 20)
+    paths = str(tmp_path / "a.ja"), str(tmp_path / "a.en")
+    assert ParallelFiles(*paths, encoding="shift_jis").load("train").texts[0] == ("犬だ", "。")
+    with pytest.raises(InputError, match=r"line 1: byte 0x8c is not UTF-8.*corpus\.encoding"):
+        ParallelFiles(*paths).load("train")
+    with pytest.raises(InputError, match=r"^corpus\.encoding=klingon is unknown"):
+        ParallelFiles(*paths, encoding="klingon")

@@ -120,7 +120,7 @@ def test_classifier_writes_its_files_and_is_restored_without_its_corpus(
     assert metrics.keys() >= {"test/error", "test/loss", "validation/error", "parameters", "texts_per_second"}
     trained = load_file(run / "checkpoints/best.safetensors")
     assert metrics["parameters"] == sum(each.numel() for name, each in trained.items() if name.startswith("model."))
-    drawn = ("attention.png", "words.png", "weights_pooling.attention.png")
+    drawn = ("attention.png", "words.png", "weights_pooling.attention.png", "confusion.png")
     for name in drawn:
         with Image.open(run / name) as picture:
             assert picture.mode == "RGB"

@@ -195,6 +195,13 @@ def test_metrics_gradients_speed_diagnostics_and_pictures_are_logged(tmp_path: P
     assert [event.step for event in events.Scalars("loss/total")] == list(range(12))
 
 
+def test_a_monitor_that_never_changes_is_reported_once(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"^validation/error is 1\.00 in all of 5 evaluations") as caught:
+        _fit(tmp_path, Slope(), evaluate_every=0.25)
+    assert len(caught) == 1
+
+
+@pytest.mark.filterwarnings("ignore:validation/error is 1.00 in all")
 @pytest.mark.parametrize(
     ("every", "steps"), [(2, [8, 12]), (1, [4, 8, 12]), (0.5, [2, 4, 6, 8, 10, 12]), (0.01, list(range(1, 13)))]
 )
