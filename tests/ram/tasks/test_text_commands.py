@@ -120,12 +120,13 @@ def test_classifier_writes_its_files_and_is_restored_without_its_corpus(
     assert metrics.keys() >= {"test/error", "test/loss", "validation/error", "parameters", "texts_per_second"}
     trained = load_file(run / "checkpoints/best.safetensors")
     assert metrics["parameters"] == sum(each.numel() for name, each in trained.items() if name.startswith("model."))
-    drawn = ("attention.png", "words.png", "weights_pooling.attention.png", "confusion.png")
-    for name in drawn:
+    drawn = ("attention.png", "words.png", "weights_pooling.attention.png")
+    for name in (*drawn, "confusion.png"):
         with Image.open(run / name) as picture:
             assert picture.mode == "RGB"
     events = _events(run)
-    assert set(events.Tags()["images"]) == {f"{split}/{name}" for split in ("validation", "test") for name in drawn}
+    logged = {f"{split}/{name}" for split in ("validation", "test") for name in drawn} | {"test/confusion.png"}
+    assert set(events.Tags()["images"]) == logged
     assert {"loss/answer", "train/accuracy", "validation/error", "validation/loss"} <= set(events.Tags()["scalars"])
     folders = {path.parent.name for path in run.rglob("metadata.tsv")}
     assert len(folders) == 2 and all("words" in name for name in folders)
