@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,9 +14,31 @@ from torch import Tensor
 
 from envs.answer_schedule import Answer
 from envs.errors import InputError
+from envs.sensor import GlimpseSensor, LogPolarSensor, Sensor
 from envs.validation import parse_flags, parse_floats, parse_integers, parse_pair, parse_tensor
 
 Output = Literal["numpy", "torch"]
+
+
+def resolve_sensor(sensor: str | Sensor) -> Sensor:
+    """Returns a sensor unchanged, and builds that of a name.
+
+    Args:
+        sensor: a sensor; or "retina_PxS" for S scales of P x P pixels, such as "retina_8x2"; or "log_polar".
+
+    Raises:
+        InputError: for any other value.
+    """
+    if not isinstance(sensor, str):
+        if isinstance(sensor, type) or not hasattr(sensor, "patch_shape"):
+            raise InputError(f"env.sensor must be a sensor, such as envs.GlimpseSensor(), got {sensor!r}.")
+        return sensor
+    if sensor == "log_polar":
+        return LogPolarSensor()
+    match = re.fullmatch(r"retina_(\d+)x(\d+)", sensor)
+    if match is None:
+        raise InputError(f"env.sensor={sensor!r} is not a name of a sensor, such as retina_8x2 or log_polar.")
+    return GlimpseSensor(int(match[1]), int(match[2]))
 
 
 def make_observation_space(

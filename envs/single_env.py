@@ -41,7 +41,7 @@ class GlimpseEnv(gymnasium.Env):
         return _first_row(observation), _first_row(info)
 
     def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Moves the location and rewards the answer."""
+        """Moves to the action's location, clamped to [-1, 1], and rewards its answer."""
         check_action_keys(action, self.action_space)
         batched = {name: [value] for name, value in action.items()}
         observation, reward, terminated, truncated, info = self.vector_env.step(batched)

@@ -26,6 +26,7 @@ from envs.interface import (
     parse_actions,
     parse_context_size,
     parse_reset_options,
+    resolve_sensor,
 )
 from envs.random import EpisodeSeeds, RowRandom
 from envs.rendering import EpisodeRecorder
@@ -33,7 +34,7 @@ from envs.rewards import CheckedReward, Reward, Transition
 from envs.rewards.answers import CorrectAnswer
 from envs.row_masks import LookCounter, RowMasks
 from envs.scene import DynamicScenes, Scene, SceneBatch
-from envs.sensor import GlimpseSensor, Sensor
+from envs.sensor import Sensor
 from envs.splits import Split, check_split
 from envs.validation import check_choice, check_integer
 
@@ -68,7 +69,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
 
     Args:
         images: an image source, or the name of a module in ``envs.images``.
-        sensor: reads the patches; one 8 x 8 patch by default.
+        sensor: reads the patches: a sensor, or a name for :func:`envs.interface.resolve_sensor`.
         reward: the reward of a step; 1 for a correct answer by default. It is called once with zeros when the
             environment is built, and refused if it reads a field that this environment does not provide.
         num_envs: the number of rows, B. The rollouts of one image are adjacent.
@@ -105,7 +106,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     def __init__(
         self,
         images: str | ImageSource = "glyphs",
-        sensor: Sensor | None = None,
+        sensor: str | Sensor = "retina_8x2",
         reward: Reward | None = None,
         num_envs: int = 1,
         num_glimpses: int = 6,
@@ -121,7 +122,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
-        self.sensor: Sensor = GlimpseSensor() if sensor is None else sensor
+        self.sensor = resolve_sensor(sensor)
         self.reward = CorrectAnswer() if reward is None else reward
         self.num_envs, self.num_glimpses, self.rollouts_per_image = num_envs, num_glimpses, rollouts_per_image
         self.answer, self.stop, self.split, self.output = answer, stop, split, output
@@ -181,8 +182,6 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
             )
         if self.rollouts_per_image > 1 and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise InputError("env.rollouts_per_image above 1 needs autoreset_mode=AutoresetMode.DISABLED.")
-        if isinstance(self.sensor, type) or not hasattr(self.sensor, "patch_shape"):
-            raise InputError(f"env.sensor must be a sensor, such as envs.GlimpseSensor(), got {self.sensor!r}.")
 
     def _make_spaces(self, example: Scene) -> None:
         channels = self.image_shape[0]

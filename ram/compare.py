@@ -2,7 +2,7 @@
 
   DIR ...        folders of runs, or of sweeps
   metric=NAME    a name in metrics.json, such as test/bleu (default: the monitored metric on the test split)
-  picture=FILE   file of the figure (default: compare.png)
+  picture=FILE   file of the figure (default: compare.png in the first folder)
 
 Runs that differ only in seed or corpus.fold form one row with the mean and the standard deviation. The largest value is
 first for metrics that metrics.json lists under higher_is_better, the smallest for all others. Runs that record the
@@ -83,7 +83,7 @@ def compare(folders: Sequence[Path], metric: str | None = None) -> tuple[str, li
         if not isinstance(record.get(metric), int | float):
             numbers = [name for name, value in record.items() if isinstance(value, int | float)]
             raise InputError(f"{file} has no {metric}; it has {', '.join(numbers)}.")
-    overrides = [_overrides(file.parent) for file in files]
+    overrides = [RunFolder(file.parent).typed_options() for file in files]
     names = sorted({name for options in overrides for name in options} - set(_REPEATED))
     differing = [name for name in names if len({options.get(name) for options in overrides}) > 1]
     groups: dict[tuple[str, ...], list[tuple[Path, dict[str, Any]]]] = defaultdict(list)
@@ -124,11 +124,6 @@ def _read_record(file: Path) -> dict[str, Any]:
     return record
 
 
-def _overrides(run: Path) -> dict[str, str]:
-    """Returns the options given on the command line of a run."""
-    return assignments([override.lstrip("+~") for override in RunFolder(run).read_overrides() if "=" in override])
-
-
 def _sum_lengths(runs: Sequence[Path]) -> dict[int, tuple[int, int]]:
     """Sums (correct, total) over the ``lengths.csv`` of runs, by length."""
     sums: dict[int, tuple[int, int]] = {}
@@ -163,7 +158,7 @@ def main() -> None:
                 raise InputError(f"{folder} is not a folder: name folders of runs, or of sweeps.")
         metric, rows = compare(folders, options.get("metric"))
         print(table(metric, rows))
-        file = Path(options.get("picture", "compare.png"))
+        file = Path(options.get("picture", folders[0] / "compare.png"))
         pictures = {file: comparison_bars(metric, {row.name: row.values for row in rows})}
         lengths = {row.name: row.lengths for row in rows if row.lengths}
         if lengths:

@@ -55,6 +55,9 @@ _OVERRIDES = (
 )
 
 
+_OFTEN_VARIED = ("seed", "task.batch_size", "optimizer.lr", "trainer.max_epochs")
+
+
 class Job:
     """The trainer, the optimizer and the task of a configuration.
 
@@ -158,7 +161,7 @@ class Job:
             tracker.pictures(pictures, progress.step, "test")
             tracker.save_pictures(pictures)
             record = metrics | self._summary(progress, metrics) | {"commit": commit}
-            tracker.finish(flatten(self.config), record)
+            tracker.finish(self._shown_options(run), record)
         return record
 
     def _fit_and_test(
@@ -170,6 +173,12 @@ class Job:
         )
         gather(None)  # the checkpoint is written now
         return progress, self.test(run)
+
+    def _shown_options(self, run: RunFolder) -> dict[str, Any]:
+        """Returns the options by which TensorBoard compares runs: what was typed, and those that are often varied."""
+        values, typed = flatten(self.config), run.typed_options()
+        shown = {name: value for name, value in typed.items() if not name.startswith("hydra.")}
+        return shown | {name: values[name] for name in (*typed, *_OFTEN_VARIED) if name in values}
 
     def _summary(self, progress: Progress, metrics: dict[str, float]) -> dict[str, Any]:
         """Returns what ``metrics.json`` holds besides the metrics."""

@@ -124,6 +124,11 @@ class RunFolder:
             raise InputError(f"{self.path} is not the folder of a run: it has no .hydra/overrides.yaml.")
         return list(map(str, OmegaConf.load(file)))
 
+    def typed_options(self) -> dict[str, str]:
+        """Returns the options and groups that were set on the command line, by name."""
+        typed = [override.lstrip("+~").partition("=") for override in self.read_overrides()]
+        return {name: value for name, equals, value in typed if equals}
+
     def write_resumption(self, config: DictConfig, names: list[str]) -> None:
         """Writes the options that a run is resumed with; the next resumption starts from them."""
         if names:

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from envs import GlimpseEnv
 from envs.errors import InputError
-from envs.sensor import GlimpseSensor
+from envs.images.glyphs import Glyphs
+from envs.interface import resolve_sensor
+from envs.sensor import GlimpseSensor, LogPolarSensor
+from ram.config import config_folder
 
 
 def random_images(*shape: int, seed: int = 0) -> Tensor:
@@ -313,3 +318,19 @@ def test_invalid_sizes_are_refused(options: dict[str, Any], name: str) -> None:
 
 def test_patch_size_may_be_a_list_of_height_and_width() -> None:
     assert GlimpseSensor([3, 5]).patch_shape(1) == (1, 1, 3, 5)  # type: ignore[arg-type]
+
+
+def test_a_sensor_is_named_by_its_patches_and_scales() -> None:
+    for name, patch_shape in (("retina_8x2", (2, 3, 8, 8)), ("retina_12x1", (1, 3, 12, 12))):
+        assert resolve_sensor(name).patch_shape(3) == patch_shape
+    assert isinstance(resolve_sensor("log_polar"), LogPolarSensor)
+    own = GlimpseSensor(5)
+    assert resolve_sensor(own) is own
+
+
+def test_the_default_environment_has_the_sensor_of_the_default_job() -> None:
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        sensor = compose("config").sensor
+    env = GlimpseEnv(images=Glyphs(num_train=10))
+    assert env.observation_space["patches"].shape == (sensor.num_scales, 1, sensor.patch_size, sensor.patch_size)
+    assert GlimpseEnv(images=Glyphs(num_train=10), sensor="retina_4x3").observation_space["patches"].shape[0] == 3

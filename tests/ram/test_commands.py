@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import ram
 from envs import InputError
@@ -72,6 +73,10 @@ def test_training_writes_metrics_pictures_and_checkpoints(train_run: Callable[..
         assert (run / name).stat().st_size > 0
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.pt", "last.pt", "best.safetensors"}
     assert (run / "confusion.png").stat().st_size > 0
+    session = EventAccumulator(str(run)).Reload().summary_metadata["_hparams_/session_start_info"]
+    start = HParamsPluginData.FromString(session.plugin_data.content).session_start_info
+    typed = {option.partition("=")[0] for option in SMALL}
+    assert set(start.hparams) == typed | {"seed", "optimizer.lr"}
     rows = (run / "predictions.csv").read_text().splitlines()[1:]
     assert 100 * sum(row.endswith(",0") for row in rows) / len(rows) == pytest.approx(metrics["test/error"])
     assert len((run / "classes.csv").read_text().splitlines()) == 1 + len({row.split(",")[1] for row in rows})

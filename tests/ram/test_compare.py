@@ -220,10 +220,10 @@ def test_the_command_prints_the_table_and_draws_it(
     run("c", ["encoder=gru"], 1)
     command(compare, "runs")
     printed = capsys.readouterr().out
-    assert printed == compare.table(*compare.compare([Path("runs")])) + "\n  compare.png\n"
+    assert printed == compare.table(*compare.compare([Path("runs")])) + "\n  runs/compare.png\n"
     command(compare, "runs/a=b", "runs/c", "metric=test/loss", "picture=there.png")
     assert "| encoder=gru | 0.10 | 1 | 1,234 | 10 |" in capsys.readouterr().out
-    for name in ("compare.png", "there.png"):
+    for name in ("runs/compare.png", "there.png"):
         with Image.open(name) as picture:
             assert len(widths(np.asarray(picture))) == 2
 
@@ -249,7 +249,7 @@ def test_a_wrong_argument_is_refused_in_one_sentence(
     Path("empty").mkdir()
     (run("../damaged", ["encoder=lstm"], 2) / "metrics.json").write_text('{"test/err')
     assert message in refusal(compare, *arguments)
-    assert not Path("compare.png").exists()
+    assert not list(Path().rglob("compare.png"))
 
 
 def test_help_explains_the_arguments(command: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
