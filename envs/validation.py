@@ -15,10 +15,12 @@ from torch import Tensor
 from envs.errors import InputError
 
 
-def check_integer(name: str, value: Any, minimum: int) -> None:
-    """Refuses anything but an integer, of Python or numpy, of at least ``minimum``."""
+def check_integer(name: str, value: Any, minimum: int, maximum: int | None = None) -> None:
+    """Refuses anything but an integer, of Python or numpy, of at least ``minimum`` and at most ``maximum``."""
     if not _is_integer(value, minimum):
         raise InputError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
+    if maximum is not None and value > maximum:
+        raise InputError(f"{name} must be at most {maximum}, got {value}.")
 
 
 def parse_pair(name: str, value: Any, minimum: int) -> tuple[int, int]:

@@ -38,6 +38,7 @@ from envs.sensor import Sensor
 from envs.splits import Split, check_split
 from envs.validation import check_choice, check_integer
 
+_MAX_GLIMPSES = 10_000
 _DYNAMIC_FPS = 6  # of scenes that change; static ones are shown more slowly
 
 
@@ -141,8 +142,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode, "render_fps": fps}
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         example = self.scenes.draw(zero, RowRandom(zero, zero))  # the first scene, for shapes and names
-        channels, height, width = example.images.shape[1:]
-        self.image_shape = channels, height, width
+        self.image_shape = tuple(example.images.shape[1:])
         horizon = self._dynamic.horizon if self._dynamic else None
         self.answer_schedule = AnswerSchedule(
             example.annotations, horizon, answer, num_glimpses, glimpses_per_answer, stop
@@ -169,6 +169,7 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
     def _check_options(self, glimpses_per_answer: int) -> None:
         for name in ("num_envs", "num_glimpses", "rollouts_per_image"):
             check_integer(f"env.{name}", getattr(self, name), 1)
+        check_integer("env.num_glimpses", self.num_glimpses, 1, _MAX_GLIMPSES)
         check_integer("env.glimpses_per_answer", glimpses_per_answer, 1)
         check_split(self.split)
         check_choice("env.answer", self.answer, (None, *get_args(Answer)))
@@ -176,10 +177,8 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         check_choice("env.output", self.output, get_args(Output))
         check_choice("env.render_mode", self.render_mode, (None, *self.metadata["render_modes"]))
         if self.num_envs % self.rollouts_per_image:
-            raise InputError(
-                f"env.num_envs ({self.num_envs}) must be a multiple of "
-                f"env.rollouts_per_image ({self.rollouts_per_image})."
-            )
+            rows = f"env.num_envs ({self.num_envs}) must be a multiple of env.rollouts_per_image"
+            raise InputError(f"{rows} ({self.rollouts_per_image}).")
         if self.rollouts_per_image > 1 and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise InputError("env.rollouts_per_image above 1 needs autoreset_mode=AutoresetMode.DISABLED.")
 

@@ -118,6 +118,10 @@ class Task(nn.Module, ABC):
                 groups.setdefault(scales.get(id(value), 1.0), []).append(value)
         return [{"params": params, "lr_scale": scale} for scale, params in groups.items() if params]
 
+    def step_bytes(self) -> int:
+        """Returns about how much memory a training step needs at least; 0 if it is not known."""
+        return 0
+
     def diagnostics(self, step: int) -> Mapping[str, float]:
         """Computes metrics that are too costly for every step, on a small fixed batch, without changing any state."""
         return {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -29,6 +28,7 @@ from ram.plots.glimpses import glimpse_frames, location_histogram
 from ram.reinforce import Estimate, estimator_variances, masked_mean, policy_gradients, reinforce
 from ram.rollout import Behavior, GlimpseRollout, Noise, draw_noise, evaluate_episodes, run_episode
 from ram.tasks import Animation, Artifact, StepResult, Task, check_classes, substate
+from ram.tasks.glimpse_weights import LossWeights
 from ram.tasks.image_batches import (
     EVALUATION_ROWS,
     EVALUATION_SEED,
@@ -41,29 +41,6 @@ from ram.tasks.image_batches import (
 
 _TRAJECTORIES = 10  # per image, for the Monte Carlo protocol
 _DIAGNOSTIC_IMAGES, _PLOTTED_IMAGES = 64, 16
-
-
-@dataclass(frozen=True)
-class LossWeights:
-    """Weights of the terms of the loss.
-
-    Attributes:
-        policy: of the policy loss, relative to the terms that train the same networks.
-        answer: of the cross-entropy of the answers.
-        baseline: of the baseline's loss.
-        patch: of the cross-entropy of the patch classifier, with ``patch_reward``; it trains the glimpse network too.
-        entropy: of the entropy of the choices, which is maximized.
-    """
-
-    policy: float = 1.0
-    answer: float = 1.0
-    baseline: float = 1.0
-    patch: float = 1.0
-    entropy: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            check_weight(f"task.weights.{name}", value)
 
 
 class GlimpseTask(Task):
@@ -139,6 +116,11 @@ class GlimpseTask(Task):
         if self.env.stop:  # log-probabilities are negative
             raise InputError("task.patch_reward would reward stops: set env.stop=false or task.patch_reward=0.")
         return PatchClassifier(self.agent.glimpse.patch_features, self.env.interface["num_classes"], weight)
+
+    def step_bytes(self) -> int:
+        activations = math.prod(self.env.interface["patch_shape"]) + 2 * self.agent.glimpse.merge.in_features
+        activations += 2 * self.agent.glimpse.output_size + 8 * self.agent.core.size
+        return 4 * self.env.num_envs * self.env.num_glimpses * activations
 
     def _fit_input_scales(self) -> None:
         """Fits the scales of the agent's inputs to the training split, independently of the batch size."""

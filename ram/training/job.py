@@ -21,7 +21,7 @@ from ram.distributed import agree, gather, use_local_device, world
 from ram.plots.confusion import confusion_matrix
 from ram.tasks import Task
 from ram.training import checkpoint
-from ram.training.memory import keep_freed_memory
+from ram.training.memory import check_memory, keep_freed_memory
 from ram.training.precision import autocast
 from ram.training.run_folder import RunFolder
 from ram.training.tracker import Tracker
@@ -82,6 +82,7 @@ class Job:
         self.trainer: Trainer = build(config.trainer)
         self.optimizer: Callable[[list[dict[str, Any]]], Optimizer] = build(config.optimizer)
         self.task: Task = build(config.task)
+        check_memory(self.task.step_bytes(), config.device)
 
     @property
     def digest(self) -> str:

@@ -33,6 +33,7 @@ from tests.envs.helpers import (
         ({"rollouts_per_image": -1}, r"env\.rollouts_per_image must be a whole number of at least 1"),
         ({"num_envs": 4.0}, r"env\.num_envs must be a whole number of at least 1, got 4\.0"),
         ({"num_glimpses": "6"}, r"env\.num_glimpses must be a whole number of at least 1, got '6'"),
+        ({"num_glimpses": 10**9}, r"env\.num_glimpses must be at most 10000, got 1000000000"),
         ({"num_glimpses": 2.5}, r"env\.num_glimpses must be a whole number of at least 1, got 2\.5"),
         ({"sensor": "retina"}, r"env\.sensor='retina' is not a name of a sensor, such as retina_8x2 or log_polar"),
         ({"sensor": "retina_0x2"}, r"sensor\.patch_size must be"),

@@ -17,7 +17,8 @@ from ram.networks import CoreNetwork, GlimpseNetwork
 from ram.policies import LocationNetwork, RandomLocation
 from ram.rollout import run_episode
 from ram.tasks import Animation
-from ram.tasks.glimpse import GlimpseTask, LossWeights
+from ram.tasks.glimpse import GlimpseTask
+from ram.tasks.glimpse_weights import LossWeights
 from tests.ram.glimpse_tasks import build_task, random_images
 
 

@@ -17,7 +17,8 @@ from ram.agent import RecurrentAttention
 from ram.baselines import NoBaseline
 from ram.reinforce import discounted_returns
 from ram.rollout import GlimpseRollout, run_episode
-from ram.tasks.glimpse import GlimpseTask, LossWeights
+from ram.tasks.glimpse import GlimpseTask
+from ram.tasks.glimpse_weights import LossWeights
 from tests.ram.glimpse_tasks import build_task, random_images
 
 
