@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from envs.errors import InputError
 from envs.images import Augmentation, ImageSet
+from envs.images.cache import cached_images
 from envs.images.image_io import find_image_files, map_image_files, read_header, read_image
 from envs.splits import Split, check_shares, check_split, split_indices
 from envs.validation import parse_pair
@@ -69,16 +71,22 @@ class Folder:
             labels = torch.tensor([label for _, label in parts["train"]])
             indices = split_indices(split, labels, {name: share for name, share in shares.items() if name not in parts})
             chosen = [parts["train"][index] for index in indices.tolist()]
-        try:
-            images = torch.zeros(len(chosen), channels, height, width, dtype=torch.uint8)
-        except RuntimeError as error:
-            raise InputError(
-                f"The {len(chosen)} images of images.root={self.root} with {height} x {width} pixels do not fit into "
-                "memory: set a smaller images.size."
-            ) from error
+        files = [path for path, _ in chosen]
         read = partial(read_image, channels=channels, size=(height, width), resize=size is not None)
-        for image, pixels in zip(images, map_image_files(read, [path for path, _ in chosen]), strict=True):
-            image.copy_(pixels)
+
+        def decode() -> Tensor:
+            try:
+                images = torch.zeros(len(files), channels, height, width, dtype=torch.uint8)
+            except RuntimeError as error:
+                raise InputError(
+                    f"The {len(files)} images of images.root={self.root} with {height} x {width} pixels do not fit "
+                    "into memory: set a smaller images.size."
+                ) from error
+            for image, pixels in zip(images, map_image_files(read, files), strict=True):
+                image.copy_(pixels)
+            return images
+
+        images = cached_images(files, (channels, height, width, size is not None), decode)
         labels = torch.tensor([label for _, label in chosen])
         augmentation = self.augmentation if split == "train" else None
         names = tuple(str(path.relative_to(root)) for path, _ in chosen)
