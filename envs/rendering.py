@@ -17,6 +17,7 @@ from torch import Tensor
 
 from envs.answer_schedule import Answer
 from envs.errors import InputError
+from envs.fonts import choose_fonts
 from envs.scene import SceneBatch
 from envs.sensor import Sensor
 from envs.splits import IGNORE_INDEX
@@ -347,9 +348,10 @@ def location_heatmap(locations: Tensor, bins: int = 32) -> np.ndarray:
 
 
 def figure_pixels(figure: Figure) -> np.ndarray:
-    """Rasterizes a matplotlib figure: (H, W, 3) uint8. Characters that its font lacks become small boxes."""
+    """Rasterizes a matplotlib figure: (H, W, 3) uint8; see :func:`envs.fonts.choose_fonts`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    choose_fonts(figure)
     canvas = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
