@@ -14,7 +14,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import InputError
 from ram.config import check, config_folder
@@ -25,8 +25,26 @@ from ram.training.job import earlier_config, resume, start
 from ram.training.run_folder import RunFolder
 from ram.training.trainer import TrainingStopped
 
+_ASSIGNMENT = re.compile(r"\w+=")
 _failed: list[str] = []
 """Folders of the jobs of a sweep that ended with an error; the other jobs continue."""
+
+
+def _subject(*, _root_: DictConfig) -> str:
+    """Returns what a job trains, for its folder: the experiment; without one, the task.
+
+    In the default job, the images and scenes that were chosen on the command line.
+    """
+    choices, typed = (
+        _root_.hydra.runtime.choices,
+        assignments([*filter(_ASSIGNMENT.match, _root_.hydra.overrides.task)]),
+    )
+    if "experiment" in typed or choices.get("experiment") is None:
+        return str(choices.get("experiment") or choices.task)
+    return "-".join(typed[group] for group in ("images", "scenes") if group in typed) or str(choices.experiment)
+
+
+OmegaConf.register_new_resolver("subject", _subject, replace=True)
 
 
 @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")

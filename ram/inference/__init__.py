@@ -25,6 +25,11 @@ class ImageModel(ABC):
 
     image_shape: Sequence[int]
 
+    def __repr__(self) -> str:
+        channels, height, width = self.image_shape
+        answers = f", {len(self.classes)} classes" if hasattr(self, "classes") else ""
+        return f"{type(self).__name__}(images {channels} x {height} x {width}{answers})"
+
     @abstractmethod
     def tabulate(self, images: Tensor) -> tuple[list[Row], Callable[[int], np.ndarray]]:
         """Predicts for images (N, C, H, W) uint8 of the size of training.

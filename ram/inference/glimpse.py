@@ -41,7 +41,7 @@ class Prediction:
     location: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GlimpsePredictor(ImageModel):
     """A trained agent with its sensor, as returned by :func:`ram.load`.
 

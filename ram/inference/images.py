@@ -30,7 +30,7 @@ class Prediction:
     weights: Tensor | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImagePredictor(ImageModel):
     """A trained :class:`ram.image_classifier.ImageClassifier`, as returned by :func:`ram.load`.
 

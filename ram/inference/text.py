@@ -35,6 +35,9 @@ class TextModel:
         self.model, self.vocabulary, self.classes = model.to(device).eval(), vocabulary, tuple(classes)
         self.corpus, self.device = corpus, torch.device(device)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.vocabulary)} tokens, {len(self.classes)} classes)"
+
     def encode(self, texts: Sequence[str]) -> tuple[tuple[Tokens, ...], Tensor, Tensor]:
         """Returns the tokens of B texts, their token ids (B, N) and lengths (B,).
 

@@ -42,6 +42,10 @@ class TextTranslator:
         self.model, self.vocabularies, self.corpus, self.search = model.to(device).eval(), vocabularies, corpus, search
         self.device = torch.device(device)
 
+    def __repr__(self) -> str:
+        source, target = len(self.vocabularies.source), len(self.vocabularies.target)
+        return f"{type(self).__name__}({source} source tokens, {target} target tokens)"
+
     def check(self, description: str, tokens: Tokens) -> None:
         """Refuses a text with more tokens than the model has positions; ``description`` completes "A text ..."."""
         length = len(self.vocabularies.source.encode(tokens))

@@ -82,10 +82,23 @@ def test_training_writes_metrics_pictures_and_checkpoints(train_run: Callable[..
     assert len((run / "classes.csv").read_text().splitlines()) == 1 + len({row.split(",")[1] for row in rows})
 
 
-def test_the_default_run_folder_is_named_by_experiment_and_time(command: Callable[..., None]) -> None:
-    command(train, *SMALL, "trainer.max_steps=1")
+@pytest.mark.parametrize(
+    ("options", "subject", "name"),
+    [
+        ([], "glyphs", "train"),
+        (["scenes=translated", "name=first"], "translated", "first"),
+        (["images=glyphs", "scenes=translated"], "glyphs-translated", "train"),
+        (["experiment=early_answer", "images=glyphs"], "early_answer", "train"),
+    ],
+)
+def test_the_run_folder_is_named_by_what_is_trained_by_time_and_name(
+    options: list[str], subject: str, name: str, command: Callable[..., None]
+) -> None:
+    command(train, *options, *SMALL, "trainer.max_steps=1")
     (run,) = Path("runs").glob("*/*")
-    assert re.fullmatch(r"glyphs/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{6}-train", str(run.relative_to("runs")))
+    assert re.fullmatch(
+        rf"{subject}/\d{{4}}(-\d\d){{2}}_(\d\d-){{2}}\d\d\.\d{{6}}-{name}", str(run.relative_to("runs"))
+    )
 
 
 def test_without_an_experiment_the_run_folder_is_named_by_the_task(command: Callable[..., None]) -> None:

@@ -114,6 +114,7 @@ def test_the_lines_of_a_file_are_predicted(
     rows = _table("runs/a/predictions_lines.csv")
     assert list(rows[0]) == ["text", *columns] and [row["text"] for row in rows] == ["a b c", "", "b a"]
     assert not any(rows[1].values()) and rows[2][columns[0]]
+    assert repr(ram.load("runs/a")).startswith(("TextClassifier(", "TextTranslator("))
     assert ram.load("runs/a").tabulate(["b a"])[0][columns[0]] == rows[2][columns[0]]
     Path("empty.txt").write_text("\n \n")
     assert "texts=empty.txt has no line with a word" in refusal(predict, "run=runs/a", "texts=empty.txt")

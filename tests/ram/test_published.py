@@ -116,6 +116,8 @@ def test_every_shipped_model_is_loaded(name: str) -> None:
     state = published.read(published.find(name))
     model = ram.load(name)
     assert len(model.predict(torch.rand(2, *model.image_shape)).label) == 2
+    channels, height, width = model.image_shape
+    assert repr(model) == f"GlimpsePredictor(images {channels} x {height} x {width}, 10 classes)"
     assert published.find(name).with_suffix(".md").is_file()
     assert "/" not in state["config"]["images"].get("root", "data")
     check(OmegaConf.create(state["config"]))  # python -m ram.evaluate builds the task
