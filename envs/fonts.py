@@ -35,18 +35,21 @@ def choose_fonts(figure: Figure) -> None:
         shown = "".join(sorted(lacking)[:8])
         name = unicodedata.name(min(lacking), "UNKNOWN").split()[0]
         warnings.warn(
-            f"No installed font has the characters {shown} ({name}), which figures show as boxes: install one, such as "
-            "one of the Noto fonts.",
+            f"No installed font has the characters {shown} ({name}), which figures show as boxes: install a font that "
+            "has them, such as a Noto font.",
             stacklevel=2,
         )
 
 
 @cache
 def _characters(path: str) -> frozenset[str]:
-    """Returns the characters of a font file."""
+    """Returns the characters of a font file; none if it is missing or damaged."""
     from matplotlib.ft2font import FT2Font
 
-    return frozenset(map(chr, FT2Font(path).get_charmap()))
+    try:
+        return frozenset(map(chr, FT2Font(path).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()
 
 
 @cache

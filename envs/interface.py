@@ -21,7 +21,7 @@ Output = Literal["numpy", "torch"]
 
 
 def resolve_sensor(sensor: str | Sensor) -> Sensor:
-    """Returns a sensor unchanged, and builds that of a name.
+    """Returns a sensor, or builds one from its name.
 
     Args:
         sensor: a sensor; or "retina_PxS" for S scales of P x P pixels, such as "retina_8x2"; or "log_polar".

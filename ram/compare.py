@@ -27,7 +27,7 @@ from ram.training.command_line import assignments, positional_arguments, report_
 from ram.training.run_folder import RunFolder
 
 _USAGE = "python -m ram.compare DIR ... [metric=NAME] [picture=FILE]"
-_REPEATED = ("seed", "corpus.fold")
+_REPEATED = ("seed", "corpus.fold", "name")
 """Options in which repetitions of a run differ."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -63,6 +64,8 @@ def check(config: DictConfig) -> None:
     _check_device(plain.get("device"))
     if not isinstance(plain.get("init"), str | None):
         raise InputError(f"init must be null or the folder of a run, got {plain['init']!r}.")
+    if not re.fullmatch(r"[^/\\]+", str(plain.get("name", "train") or "")):
+        raise InputError(f"name must be a part of the name of a folder, got {plain['name']!r}.")
     check_integer("seed", plain.get("seed"), 0)
     if plain["seed"] >= _MAX_SEED:
         raise InputError(f"seed must be below {_MAX_SEED}, got {plain['seed']}.")

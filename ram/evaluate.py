@@ -80,7 +80,7 @@ def _translate(run: RunFolder, config: DictConfig, options: dict[str, str]) -> N
     if not isinstance(translator, TextTranslator):
         raise InputError(f"source={source}: {run.path} is not a run of a translator; name a run of task=translate.")
     if target is not None:
-        print(format_metrics(score_file(translator, source, Path(target))))
+        print(format_metrics(score_file(translator, source, Path(target), config.task.get("bleu_tokenizer"))))
         return
     for line in translate_file(translator, source, n_best):
         print(line)

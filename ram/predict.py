@@ -32,21 +32,23 @@ def main() -> None:
     import_from_current_folder()
     with report_errors():
         options = assignments(positional_arguments(_USAGE, str(__doc__)))
-        if "run" not in options or ("images" in options) == ("texts" in options) or options.keys() - set(_OPTIONS):
+        given = [name for name in ("images", "texts") if options.get(name)]
+        if "run" not in options or len(given) != 1 or options.keys() - set(_OPTIONS):
             raise InputError(
                 f"Give a run, and either images or texts, and no option but {', '.join(_OPTIONS)}: {_USAGE}."
             )
         run = RunFolder.open(Path(options["run"]))
-        source = Path(options.get("images") or options["texts"])
+        source = Path(options[given[0]])
         if isinstance(run, PublishedRun) and "output" not in options:
             raise InputError(f"run={run.path} is a published model, which has no folder: name output=FILE.csv.")
-        output = Path(options.get("output", run.path / f"predictions_{source.stem}.csv"))
+        stem = source.resolve().name if source.is_dir() else source.stem
+        output = Path(options.get("output", run.path / f"predictions_{stem}.csv"))
         model = load_model(run.path, options.get("device", "cpu"))
-        if isinstance(model, ImageModel) != ("images" in options):
+        if isinstance(model, ImageModel) != (given == ["images"]):
             kind, name = ("images", "images=PATH") if isinstance(model, ImageModel) else ("texts", "texts=FILE")
             raise InputError(f"The model of {run.path} predicts for {kind}: give {name}.")
         figures = Path(options["figures"]) if "figures" in options else None
-        rows = predict_images(model, source, figures) if "images" in options else predict_texts(model, source)
+        rows = predict_images(model, source, figures) if given == ["images"] else predict_texts(model, source)
         written = write_table(output, rows)
         for row in written[:_PRINTED]:
             print("  ".join(map(str, list(row.values())[:_PRINTED_COLUMNS])))

@@ -21,9 +21,9 @@ _LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 class RandomWarp:
     """Random geometric transform and change of color, drawn independently for every image.
 
-    Translation, rotation, scale, shear and brightness are uniform in their ranges. The elastic distortion (Simard,
-    Steinkraus and Platt 2003) displaces every pixel along x and y by a bicubic interpolation of 5 x 5 normal draws.
-    Images are resampled once, bicubically. The order of the changes of color is brightness, contrast, saturation.
+    Translation, rotation, scale, shear and the changes of color are uniform in their ranges. The elastic distortion
+    (Simard, Steinkraus and Platt 2003) displaces every pixel along x and y by a bicubic interpolation of 5 x 5 normal
+    draws. Images are resampled once, bicubically. Colors are changed in brightness, then contrast, then saturation.
 
     Attributes:
         translation: the largest translation in pixels, along x and along y.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 from safetensors import SafetensorError
@@ -35,16 +36,23 @@ def cached_images(files: Sequence[Path], options: object, decode: Callable[[], T
     """
     if len(files) < _SMALLEST:
         return decode()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        digests = pool.map(lambda path: hashlib.blake2b(path.read_bytes(), digest_size=16).digest(), files)
-        key = hashlib.blake2b(repr((_VERSION, options)).encode() + b"".join(digests), digest_size=16).hexdigest()
+    try:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            digests = b"".join(pool.map(lambda path: _digest(path.read_bytes()), files))
+    except OSError:
+        return decode()  # which names the file
+    key = _digest(repr((_VERSION, options)).encode() + digests).hex()
     path = cache_folder() / f"{key}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         return load_file(path)["images"]
     images = decode()
     with suppress(OSError, SafetensorError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        save_file({"images": images}, partial)
-        os.replace(partial, path)
+        with TemporaryDirectory(dir=path.parent) as folder:
+            save_file({"images": images}, Path(folder) / path.name)
+            os.replace(Path(folder) / path.name, path)
     return images
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

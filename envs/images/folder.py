@@ -89,7 +89,7 @@ class Folder:
         images = cached_images(files, (channels, height, width, size is not None), decode)
         labels = torch.tensor([label for _, label in chosen])
         augmentation = self.augmentation if split == "train" else None
-        names = tuple(str(path.relative_to(root)) for path, _ in chosen)
+        names = tuple(path.relative_to(root).as_posix() for path, _ in chosen)
         return ImageSet(images.to(device), labels.to(device), classes, augmentation, names)
 
     def _image_shape(self, size: tuple[int, int] | None, paths: Sequence[Path]) -> tuple[int, int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import hashlib
 import zlib
@@ -55,16 +54,17 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{path}, line {number}: byte {line[error.start]:#04x} is not {encoding.upper()}; save the file as "
-                f"{encoding.upper()}, or set corpus.encoding if the corpus has this option."
+                f"{encoding.upper()}."
             ) from error
     lines[0] = lines[0].removeprefix("\ufeff")  # byte order mark
     return lines
 
 
 def check_encoding(name: str) -> None:
-    """Raises :class:`InputError` if Python has no encoding of this name."""
+    """Raises :class:`InputError` if Python has no such encoding of text, or its line ends are not those of ASCII."""
     try:
-        codecs.lookup(name)
+        if "\n".encode(name) != b"\n":
+            raise InputError(f"corpus.encoding={name} is not supported: save the files as UTF-8.")
     except LookupError as error:
         raise InputError(
             f"corpus.encoding={name} is unknown: use a name such as utf-8, latin-1 or shift_jis."

@@ -124,7 +124,7 @@ class GlimpsePredictor(ImageModel):
             for number, (x, y) in enumerate(looks.tolist(), start=1):
                 row |= {f"x{number}": round(x, 4), f"y{number}": round(y, 4)}
             rows.append(row)
-        sensor = self._build_env(images).sensor
+        sensor = self._build_env(images[:1]).sensor
 
         def draw(index: int) -> np.ndarray:
             pixels = Scene(images[index : index + 1]).pixels()[0]

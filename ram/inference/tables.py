@@ -31,6 +31,8 @@ def predict_images(model: ImageModel, path: Path, figures: Path | None) -> Itera
     files = find_image_files(path) if path.is_dir() else [path]
     if not files:
         raise InputError(f"images={path} has no image files.")
+    if figures is not None and path.is_dir() and figures.resolve().is_relative_to(path.resolve()):
+        raise InputError(f"figures={figures} is in the folder of the images: name another folder.")
     read = partial(read_image, channels=channels, size=(size[0], size[1]))
     for start in range(0, len(files), _BATCH):
         batch = files[start : start + _BATCH]
@@ -39,9 +41,12 @@ def predict_images(model: ImageModel, path: Path, figures: Path | None) -> Itera
             name = file.relative_to(path) if path.is_dir() else file
             if figures is not None:
                 target = figures / (name if path.is_dir() else Path(file.name))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                save_png(target.with_suffix(".png"), draw(index))
-            yield {"file": str(name)} | row
+                try:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    save_png(target.with_name(f"{target.name}.png"), draw(index))
+                except OSError as error:
+                    raise InputError(f"figures={figures} cannot be written: {error.strerror}.") from error
+            yield {"file": name.as_posix()} | row
 
 
 def predict_texts(model: Any, path: Path) -> Iterator[Row]:
@@ -61,9 +66,15 @@ def predict_texts(model: Any, path: Path) -> Iterator[Row]:
         yield from ({"text": lines[index]} | (next(rows) if has_words[index] else {}) for index in batch)
 
 
-def write_table(path: Path, rows: Iterator[Row], total: int | None = None) -> list[Row]:
-    """Writes rows as CSV, with the columns of all, and returns them."""
-    found = list(tqdm(rows, "Predicting", total, leave=False, delay=1, disable=None))
+def write_table(path: Path, rows: Iterator[Row]) -> list[Row]:
+    """Writes rows as CSV, with the columns of all, and returns them.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    if path.is_dir() or not path.name:
+        raise InputError(f"output={path} is a folder: name a file.")
+    found = list(tqdm(rows, "Predicting", leave=False, delay=1, disable=None))
     columns = dict.fromkeys(name for row in found for name in row)
     partial_path = path.with_suffix(".partial")
     try:

@@ -42,9 +42,15 @@ def translate_file(translator: TextTranslator, source: Path, n_best: int = 1) ->
             bar.update(len(batch))
 
 
-def score_file(translator: TextTranslator, source: Path, target: Path) -> dict[str, float]:
-    """Returns exact matches in percent, BLEU and chrF against a file of references; all ignore case."""
+def score_file(
+    translator: TextTranslator, source: Path, target: Path, tokenizer: str | None = None
+) -> dict[str, float]:
+    """Returns exact matches in percent, BLEU and chrF against a file of references; all ignore case.
+
+    ``tokenizer`` is that of BLEU; see :func:`ram.metrics.translation.bleu_and_chrf`.
+    """
     references = [normalize(line.strip()) for _, line in read_parallel_lines(source, target)]
     translations = list(translate_file(translator, source))
     exact = [normalize(text) == line for text, line in zip(translations, references, strict=True)]
-    return {"exact": 100 * sum(exact) / len(exact)} | bleu_and_chrf(translations, [(line,) for line in references])
+    scores = bleu_and_chrf(translations, [(line,) for line in references], tokenizer)
+    return {"exact": 100 * sum(exact) / len(exact)} | scores

@@ -58,7 +58,7 @@ def check_tokenizer(name: str) -> None:
         raise InputError(f"task.bleu_tokenizer must be one of {', '.join(names)}, or null; got {name!r}.")
     try:
         BLEU(tokenize=name)
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, OSError) as error:
         raise InputError(f"task.bleu_tokenizer={name}: {' '.join(str(error).split())}") from error
 
 

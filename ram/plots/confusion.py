@@ -31,7 +31,7 @@ def confusion_matrix(counts: Tensor, classes: Sequence[str]) -> np.ndarray:
     shares = counts / totals[:, None]
     errors = shares.clone().fill_diagonal_(0)
     names = [name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}\u2026" for name in classes]
-    margin = 0.4 + max(map(len, names)) * LETTER
+    margin = 0.4 + (max(map(len, names)) * LETTER if count <= _MAX_NAMED else 0)
     side = min(_CELL * count, _MAX_SIDE)
     figure = new_figure(side + margin + 0.9, side + margin + 0.3)
     axes = figure.add_subplot()
@@ -51,7 +51,7 @@ def confusion_matrix(counts: Tensor, classes: Sequence[str]) -> np.ndarray:
     hide_spines(axes)
     for spine in axes.spines.values():
         spine.set_color("#d5d9e0")
-    for row in shown:
+    for row in [index for index in shown if counts[index].any()]:
         error = 100 * (1 - float(shares[row, row]))
         color = WRONG if error >= 0.05 else INK
         axes.text(count - 0.3, row, f"{error:.1f} %", va="center", fontsize=POINTS - 1, color=color)

@@ -119,7 +119,7 @@ class Task(nn.Module, ABC):
         return [{"params": params, "lr_scale": scale} for scale, params in groups.items() if params]
 
     def step_bytes(self) -> int:
-        """Returns about how much memory a training step needs at least; 0 if it is not known."""
+        """Returns a lower bound of the bytes that a training step needs; 0 if it is not known."""
         return 0
 
     def diagnostics(self, step: int) -> Mapping[str, float]:

@@ -82,7 +82,6 @@ class Job:
         self.trainer: Trainer = build(config.trainer)
         self.optimizer: Callable[[list[dict[str, Any]]], Optimizer] = build(config.optimizer)
         self.task: Task = build(config.task)
-        check_memory(self.task.step_bytes(), config.device)
 
     @property
     def digest(self) -> str:
@@ -122,7 +121,10 @@ class Job:
         try:
             state = checkpoint.load(run.best, self.config.device)
             if checkpoint.load_initial_weights(self.task, state, run.best):
-                warnings.warn(f"init={run.path}: its classes differ, so the output layer starts anew.", stacklevel=2)
+                warnings.warn(
+                    f"init={run.path}: its classes differ, so the output layer keeps its random initial weights.",
+                    stacklevel=2,
+                )
         except InputError as error:
             theirs = flatten(run.read_config())
             differing = [
@@ -143,6 +145,7 @@ class Job:
         Returns:
             The content of ``metrics.json``.
         """
+        check_memory(self.task.step_bytes(), self.config.device)
         if world().rank > 0:
             self._fit_and_test(run, None, start)
             return {}
@@ -178,7 +181,7 @@ class Job:
     def _shown_options(self, run: RunFolder) -> dict[str, Any]:
         """Returns the options by which TensorBoard compares runs: what was typed, and those that are often varied."""
         values, typed = flatten(self.config), run.typed_options()
-        shown = {name: value for name, value in typed.items() if not name.startswith("hydra.")}
+        shown = {name: value for name, value in typed.items() if not name.startswith(("hydra.", "hydra/"))}
         return shown | {name: values[name] for name in (*typed, *_OFTEN_VARIED) if name in values}
 
     def _summary(self, progress: Progress, metrics: dict[str, float]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class Trainer:
         self._rates = [group["lr"] * group["lr_scale"] for group in self._optimizer.param_groups]
         self._average = WeightAverage(task, self.average_decay)
         self._progress = self._resume() if resume else Progress()
-        self._monitored: list[float] = []
+        self._monitored, self._is_resumed = list[float](), resume
         self._loop()
         return self._progress
 
@@ -301,10 +301,10 @@ class Trainer:
             if better and self._tracker is not None:
                 checkpoint.save_weights(self._checkpoints / "best.safetensors", task)
         task.train()
-        if len(self._monitored) == _CONSTANT and len(set(self._monitored)) == 1:
+        if not self._is_resumed and len(self._monitored) == _CONSTANT and len(set(self._monitored)) == 1:
             warnings.warn(
                 f"validation/{task.monitor} is {value:.2f} in all of {_CONSTANT} evaluations, so the first checkpoint "
-                "is still the best. If this is not its best possible value, it cannot choose a checkpoint.",
+                "is still the best. Unless this is the best possible value, the metric cannot select a checkpoint.",
                 stacklevel=1,
             )
         if better:

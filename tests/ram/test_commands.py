@@ -202,7 +202,7 @@ def test_a_run_with_other_classes_starts_with_a_new_output_layer(
     np.savez("data.npz", images=images, labels=labels)
     small = [option for option in SMALL if not option.startswith("images.")]
     options = ["images=arrays", "images.path=data.npz", "optimizer.lr=0.0", "trainer.max_steps=1"]
-    with pytest.warns(UserWarning, match=f"^init={first}: its classes differ, so the output layer starts anew"):
+    with pytest.warns(UserWarning, match=f"^init={first}: its classes differ, so the output layer keeps its random"):
         command(train, *small, *options, f"init={first}", "hydra.run.dir=runs/b")
     weights, best = _weights(Path("runs/b")), torch.load(first / "checkpoints" / "best.pt")
     old = best["task"] | best["average"]

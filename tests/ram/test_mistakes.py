@@ -34,6 +34,7 @@ MISTAKES = {
     "seed=12345678901234567890": "seed must be below 2147483648, got 12345678901234567890.",
     "task.batch_size=100000000": "task.batch_size (100000000) is larger than the training split (40000 images).",
     "seed=-1": "seed must be a whole number of at least 0, got -1.",
+    "name=a/b": "name must be a part of the name of a folder, got 'a/b'.",
     "precision=fp16": "precision must be one of float32, bf16, got 'fp16'.",
     "optimizer.lr=-1": "optimizer: Invalid learning rate: -1.",
     "trainer.max_epochs=0": "trainer.max_epochs must be at least 1, got 0.",

@@ -52,8 +52,12 @@ def test_a_published_agent_classifies_a_folder_of_images(
     locations = [[[float(row[f"{axis}{look}"]) for axis in "xy"] for look in range(1, 7)] for row in rows]
     torch.testing.assert_close(torch.tensor(locations), expected.location, atol=1e-3, rtol=0)
     assert "3 predictions: tables/a.csv, figures/" in capsys.readouterr().out
-    with Image.open("figures/2/digit.png") as figure:
+    with Image.open("figures/2/digit.png.png") as figure:
         assert figure.size[0] > 200
+    again = ["run=glyphs", "images=images", "output=a.csv"]
+    assert "is in the folder of the images" in refusal(predict, *again, "figures=images/0")
+    assert "output=tables is a folder: name a file" in refusal(predict, *again[:2], "output=tables")
+    assert "figures=tables/a.csv cannot be written" in refusal(predict, *again, "figures=tables/a.csv")
     assert "name output=FILE.csv" in refusal(predict, "run=glyphs", "images=images")
     assert "predicts for images: give images=PATH" in refusal(
         predict, "run=glyphs", "texts=images/notes.txt", "output=a.csv"
@@ -77,7 +81,7 @@ def test_images_of_any_size_are_resized_for_whole_image_networks(command: Callab
     command(predict, "run=runs/a", "images=wide.png", "figures=figures")
     (row,) = _table("runs/a/predictions_wide.csv")
     assert row["file"] == "wide.png" and row["label"] in "0123456789"
-    assert Path("figures/wide.png").is_file()
+    assert Path("figures/wide.png.png").is_file()
 
 
 def test_an_image_is_described_and_drawn(
@@ -91,10 +95,11 @@ def test_an_image_is_described_and_drawn(
     (caption,) = ram.load("runs/a").caption(torch.from_numpy(image.copy()))
     assert _table("runs/a/predictions_b.csv") == [{"file": "b.png", "caption": caption}]
     assert f"b.png  {caption}" in capsys.readouterr().out
-    with Image.open("figures/b.png") as figure:
+    with Image.open("figures/b.png.png") as figure:
         assert figure.size[0] > 300
     assert "nothing.png cannot be read as an image" in refusal(predict, "run=runs/a", "images=nothing.png")
-    assert "Give a run, and either images or texts" in refusal(predict, "run=runs/a")
+    for missing in ([], ["images="], ["images=b.png", "texts=c.txt"]):
+        assert "Give a run, and either images or texts" in refusal(predict, "run=runs/a", *missing)
     assert "no option but run, images" in refusal(predict, "run=runs/a", "images=b.png", "beam_size=2")
 
 
