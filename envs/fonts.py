@@ -22,7 +22,7 @@ def choose_fonts(figure: Figure) -> None:
     lacking: set[str] = set()
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
-        characters = {each for each in text.get_text() if not (each.isspace() or unicodedata.combining(each))}
+        characters = {each for each in text.get_text() if each.isprintable() and not unicodedata.combining(each)}
         missing = characters - _characters(findfont(text.get_fontproperties()))
         families = list(text.get_fontfamily())
         while missing and (found := _best_font(frozenset(missing))):

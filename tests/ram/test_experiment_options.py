@@ -32,5 +32,6 @@ CASES = [
 @pytest.mark.parametrize(("experiment", "group", "option"), CASES)
 def test_an_experiment_accepts_every_option_of_a_group(experiment: str, group: str, option: str) -> None:
     with initialize_config_dir(str(FOLDER), version_base="1.3"):
-        config = compose("config", [f"experiment={experiment}", f"{group}={option}"])
+        data = ["images.root=pictures"] if experiment == "pictures" else []  # its images have no default
+        config = compose("config", [f"experiment={experiment}", f"{group}={option}", *data])
     check(config)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from ram.plots.alignment import alignment
@@ -51,6 +52,7 @@ def test_only_the_first_40_queries_and_keys_are_drawn() -> None:
     assert np.array_equal(alignment(weights, names, names), alignment(weights[:40, :40], names[:40], names[:40]))
 
 
+@pytest.mark.filterwarnings("ignore:No installed font")
 def test_names_are_literal_text_with_any_characters(assert_figure: Any) -> None:
     assert_figure(alignment(torch.ones(1, 1), ["$^$"], ["$$"]))
     assert_figure(alignment(torch.eye(2), ["電影", "\x97"], ["a", "b"]))

@@ -79,6 +79,7 @@ def test_weights_that_are_all_zero_are_drawn(shows: Any, shade: Any) -> None:
     assert shows(figure, shade("Blues", 0)) and not shows(figure, shade("Blues", 0.75))
 
 
+@pytest.mark.filterwarnings("ignore:No installed font")
 @pytest.mark.parametrize("text", [("$^$", "$$"), ("電影",)])
 def test_words_and_classes_are_literal_text_with_any_characters(text: tuple[str, ...], assert_figure: Any) -> None:
     assert_figure(weights_over_words([text], None, torch.ones(1, len(text)), ["$^$"], ["$$"]))

@@ -168,7 +168,7 @@ def test_compared_runs_are_drawn_by_length_of_the_source(command: Callable[..., 
         int(length): (int(correct), int(texts)) for length, correct, texts in (x.split(",") for x in written[1:])
     }
     command(compare, "runs")
-    assert _width("compare_lengths.png") > 300
+    assert _width("runs/compare_lengths.png") > 300
     Path("runs/luong/lengths.csv").write_text("length,correct,texts\n1,one,2\n")
     with pytest.raises(SystemExit, match=r"lengths\.csv is damaged: repeat the run, or leave it out"):
         command(compare, "runs")
