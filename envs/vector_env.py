@@ -142,7 +142,6 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode, "render_fps": fps}
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         example = self.scenes.draw(zero, RowRandom(zero, zero))  # the first scene, for shapes and names
-        self.image_shape = tuple(example.images.shape[1:])
         horizon = self._dynamic.horizon if self._dynamic else None
         self.answer_schedule = AnswerSchedule(
             example.annotations, horizon, answer, num_glimpses, glimpses_per_answer, stop
@@ -177,12 +176,13 @@ class GlimpseVectorEnv(gymnasium.vector.VectorEnv):
         check_choice("env.output", self.output, get_args(Output))
         check_choice("env.render_mode", self.render_mode, (None, *self.metadata["render_modes"]))
         if self.num_envs % self.rollouts_per_image:
-            rows = f"env.num_envs ({self.num_envs}) must be a multiple of env.rollouts_per_image"
-            raise InputError(f"{rows} ({self.rollouts_per_image}).")
+            multiple = f"a multiple of env.rollouts_per_image ({self.rollouts_per_image})"
+            raise InputError(f"env.num_envs ({self.num_envs}) must be {multiple}.")
         if self.rollouts_per_image > 1 and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise InputError("env.rollouts_per_image above 1 needs autoreset_mode=AutoresetMode.DISABLED.")
 
     def _make_spaces(self, example: Scene) -> None:
+        self.image_shape = tuple(example.images.shape[1:])
         channels = self.image_shape[0]
         self.single_observation_space = make_observation_space(
             self.sensor.patch_shape(channels),

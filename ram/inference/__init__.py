@@ -42,16 +42,19 @@ class ImageModel(ABC):
         """
 
 
-def class_columns(label: str, probability: Tensor, classes: Sequence[str]) -> Row:
-    """Returns the columns of a classification: ``label``, its ``probability``, and ``p(NAME)`` of every class.
+def class_rows(labels: Sequence[str], probability: Tensor, classes: Sequence[str]) -> list[Row]:
+    """Returns rows with the predicted class, ``label``, its ``probability``, and ``p(NAME)`` of every class.
 
     Args:
-        label: the predicted class.
-        probability: (K,), of every class.
+        labels: N predicted classes.
+        probability: (N, K), of every class.
         classes: K names.
     """
-    by_name = {f"p({name})": round(value, 6) for name, value in zip(classes, probability.tolist(), strict=True)}
-    return {"label": label, "probability": by_name[f"p({label})"]} | by_name
+    rows = []
+    for label, values in zip(labels, probability.tolist(), strict=True):
+        by_name = {f"p({name})": round(value, 6) for name, value in zip(classes, values, strict=True)}
+        rows.append({"label": label, "probability": by_name[f"p({label})"]} | by_name)
+    return rows
 
 
 def parse_image_batch(images: Tensor | np.ndarray, channels: int, height: int | None, width: int | None) -> Tensor:

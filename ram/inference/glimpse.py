@@ -22,7 +22,7 @@ from envs.rendering import render_glimpses
 from envs.rewards.answers import CorrectAnswer
 from envs.scene import END_CLASS, Scene
 from ram.agent import RecurrentAttention
-from ram.inference import ImageModel, Row, class_columns, parse_image_batch
+from ram.inference import ImageModel, Row, class_rows, parse_image_batch
 from ram.rollout import draw_noise, run_episode
 
 
@@ -116,14 +116,13 @@ class GlimpsePredictor(ImageModel):
 
         The columns x1, y1, x2, ... are the locations of the looks, in [-1, 1].
         """
-        prediction, rows = self.predict(images), []
-        for label, probability, looks in zip(
-            prediction.label, prediction.probability, prediction.location, strict=True
-        ):
-            row = class_columns(label, probability, self.classes) if probability.ndim == 1 else {"label": label}
-            for number, (x, y) in enumerate(looks.tolist(), start=1):
+        prediction = self.predict(images)
+        rows: list[Row] = [{"label": label} for label in prediction.label]
+        if prediction.probability.ndim == 2:  # one answer for an image
+            rows = class_rows(prediction.label, prediction.probability, self.classes)
+        for row, looks in zip(rows, prediction.location.tolist(), strict=True):
+            for number, (x, y) in enumerate(looks, start=1):
                 row |= {f"x{number}": round(x, 4), f"y{number}": round(y, 4)}
-            rows.append(row)
         sensor = self._build_env(images[:1]).sensor
 
         def draw(index: int) -> np.ndarray:

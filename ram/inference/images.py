@@ -11,7 +11,7 @@ from torch import Tensor
 
 from envs.scene import Scene
 from ram.image_classifier import ImageClassifier
-from ram.inference import ImageModel, Row, class_columns, parse_image_batch
+from ram.inference import ImageModel, Row, class_rows, parse_image_batch
 from ram.plots.images import classified_images
 
 
@@ -65,10 +65,7 @@ class ImagePredictor(ImageModel):
     def tabulate(self, images: Tensor) -> tuple[list[Row], Callable[[int], np.ndarray]]:
         """Classifies images; see :meth:`ram.inference.ImageModel.tabulate`."""
         prediction = self.predict(images)
-        rows = [
-            class_columns(label, probability, self.classes)
-            for label, probability in zip(prediction.label, prediction.probability, strict=True)
-        ]
+        rows = class_rows(prediction.label, prediction.probability, self.classes)
 
         def draw(index: int) -> np.ndarray:
             label, pixels = [prediction.label[index]], Scene(images[index : index + 1]).pixels()

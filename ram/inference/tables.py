@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from tqdm import tqdm
 from envs.errors import InputError
 from envs.images.image_io import find_image_files, map_image_files, read_image
 from envs.rendering import save_png
+from ram.atomic_files import replacing
 from ram.corpora.files import read_lines
 from ram.inference import ImageModel, Row
 
@@ -76,14 +76,11 @@ def write_table(path: Path, rows: Iterator[Row]) -> list[Row]:
         raise InputError(f"output={path} is a folder: name a file.")
     found = list(tqdm(rows, "Predicting", leave=False, delay=1, disable=None))
     columns = dict.fromkeys(name for row in found for name in row)
-    partial_path = path.with_suffix(".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(partial_path, "w", encoding="utf-8", newline="") as file:
+        with replacing(path) as partial_path, open(partial_path, "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(columns), restval="")
             writer.writeheader()
             writer.writerows(found)
-        os.replace(partial_path, path)
     except OSError as error:
         raise InputError(f"output={path} cannot be written: {error.strerror}.") from error
     return found

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from ram.corpora import Corpus, Tokens
 from ram.corpora.vocabulary import START, Vocabulary
-from ram.inference import Row, class_columns
+from ram.inference import Row, class_rows
 from ram.sequence.autoregressive import LanguageModel
 from ram.sequence.search import sample
 
@@ -71,10 +71,7 @@ class TextClassifier(TextModel):
     def tabulate(self, texts: Sequence[str]) -> list[Row]:
         """Predicts the class of every text: ``label``, ``probability`` and ``p(NAME)`` of every class."""
         prediction = self.predict(texts)
-        return [
-            class_columns(label, probability, self.classes)
-            for label, probability in zip(prediction.label, prediction.probability, strict=True)
-        ]
+        return class_rows(prediction.label, prediction.probability, self.classes)
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str]) -> Prediction:

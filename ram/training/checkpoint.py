@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from torch import nn
 
 from envs.errors import InputError
 from ram import published
+from ram.atomic_files import replacing
 from ram.tasks import Task
 
 _NUM_NAMED = 3  # differences in an error
@@ -23,15 +22,6 @@ _TRAINING_ONLY = ("baseline.", "patch_classifier.")
 """Names of the networks of tasks that only training uses."""
 _OF_DATA = ("classes", "image_shape", "label_shape", "interface")
 """Entries of the extra state that describe the data; weights for other data fit if their shapes do."""
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yields the path of a temporary file that replaces ``path`` when the context ends without an exception."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    yield partial
-    os.replace(partial, path)
 
 
 def save(path: Path, state: dict[str, Any]) -> None:

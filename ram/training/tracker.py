@@ -14,8 +14,8 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from envs.rendering import encode_gif, save_png
+from ram.atomic_files import replacing
 from ram.tasks import Animation, Artifact, Embedding
-from ram.training.checkpoint import replacing
 
 
 class Tracker:
